@@ -1,0 +1,54 @@
+"""The main job on a GPU: measured, right, and without a compilation at launch."""
+
+from __future__ import annotations
+
+import pytest
+
+import tuner
+from tuner.trial import Outcome
+
+
+@pytest.mark.parametrize(
+    ("operator", "shape", "options"),
+    [
+        ("softmax", {"rows": 1024, "cols": 4096}, {}),
+        ("softmax", {"rows": 300, "cols": 1000, "row_stride": 1010}, {}),
+        ("attention_fwd", {"batch": 1, "heads": 8, "kv_heads": 2, "q_len": 1000, "kv_len": 1500, "head_dim": 64}, {"causal": True}),
+        ("attention_fwd", {"batch": 1, "heads": 4, "q_len": 2048, "head_dim": 128}, {}),
+    ],
+)  # fmt: skip
+def test_a_study_ends_with_a_measured_winner_that_was_compiled_ahead(
+    operator: str, shape: dict[str, int], options: dict[str, bool], database: str
+) -> None:
+    problem = tuner.make_problem(operator, shape, "bf16", options)
+    result = tuner.tune(problem, trials=24, db=database, gpu=True)
+    assert result.winner is not None
+    assert not result.winner.record.estimated
+    detail = tuner.show(result.study.name, db=database)
+    timed = [t.trial for t in detail.trials if t.trial.outcome is Outcome.TIMED and not t.trial.same_as]
+    assert timed
+    assert {t.seconds["recompiled"] for t in timed} == {0.0}, "a launch compiled what the pool had compiled already"
+    wrong = [t.trial.reason for t in detail.trials if t.trial.outcome in (Outcome.WRONG, Outcome.CRASHED)]
+    assert not wrong
+    assert tuner.best(problem, db=database) == result.winner
+    finals = [m for t in timed for m in t.measurements if m.measurement.stage == "final"]
+    assert finals
+    assert len(finals[0].measurement.samples_us) >= 20
+    assert finals[0].measurement.states[0].sm_clock_mhz > 0
+
+
+def test_running_a_finished_study_again_repeats_nothing(database: str) -> None:
+    problem = tuner.make_problem("softmax", {"rows": 512, "cols": 2048}, "fp16")
+    first = tuner.tune(problem, trials=10, db=database, gpu=True)
+    again = tuner.tune(problem, trials=10, db=database, gpu=True)
+    assert again.study.trials == first.study.trials == 10
+    assert again.winner is not None
+
+
+def test_one_config_is_checked_and_timed_on_its_own() -> None:
+    problem = tuner.make_problem("softmax", {"rows": 1024, "cols": 1024}, "fp32")
+    result = tuner.time(problem)
+    assert result.check.passed
+    assert result.check.mode == "gpu"
+    assert result.measurement is not None
+    assert 0.5 < result.measurement.median_us < 1000

@@ -1,0 +1,64 @@
+"""Renders configs of the shipped spaces and checks each in Triton's interpreter; run as a script, with cases on stdin.
+
+A case is [operator, shape, dtype, options, config text]; one JSON line comes back for each, in order.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tuner.checking import ReferenceCache, check, plan
+from tuner.interpreter import repair_bf16_dot
+from tuner.loading import load_source
+from tuner.operators import get
+from tuner.render import render
+from tuner.space import load_space
+from tuner.targets import target
+
+# So few that a persistent program computes several rows or tiles even at the small shapes of the check.
+FEW_PROGRAMS = 3
+
+
+def run(
+    case: tuple[str, dict[str, int], str, dict[str, Any], str], folder: Path, cache: ReferenceCache
+) -> dict[str, Any]:
+    """The outcome of one case: passed, ratio, the reason if not, and how many input families were checked."""
+    operator_name, shape, dtype, options, text = case
+    operator = get(operator_name)
+    problem = operator.problem(shape, dtype, options)
+    space = load_space(operator_name).bind(problem, target("h200"))
+    config = space.parse(text)
+    variant = render(space.template(config), dict(config.switches), "3.9.0")
+    path = folder / f"{variant.hash}.py"
+    path.write_text(variant.source, encoding="utf-8")
+    arguments = space.launch_arguments(config)
+    if "NUM_PROGRAMS" in arguments:
+        arguments["NUM_PROGRAMS"] = FEW_PROGRAMS
+    checks = plan(
+        operator, problem, space.tiles(config), space.max_tiles(config), space.precision(config), full_size=False
+    )
+    report = check(partial(load_source(path).launch, **arguments), operator, checks, "cpu", 0, cache)
+    last = report.families[-1]
+    return {
+        "passed": report.passed,
+        "ratio": max(family.ratio for family in report.families),
+        "reason": f"{last.family} at {last.problem}: {last.reason}",
+        "families": len(report.families),
+    }
+
+
+def main() -> None:
+    repair_bf16_dot()
+    cache = ReferenceCache()
+    with tempfile.TemporaryDirectory() as folder:
+        for case in json.load(sys.stdin):
+            sys.stdout.write(json.dumps(run(tuple(case), Path(folder), cache)) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,176 @@
+"""The float64 references against torch, and what their bounds are made of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tuner.operators import attention_bound, get, softmax_bound
+from tuner.operators.reference import OutputReference
+from tuner.precision import PrecisionProfile
+
+BF16 = PrecisionProfile("bf16", "bf16", p="bf16", dot="16bit", tiles=4)
+FP32 = PrecisionProfile("fp32", "fp32", p="fp32", tiles=4)
+
+
+def attention(dtype="bf16", causal=False, **changes):
+    operator = get("attention_fwd")
+    shape = {"batch": 2, "heads": 4, "kv_heads": 2, "q_len": 33, "kv_len": 57, "head_dim": 32, **changes}
+    return operator, operator.problem(shape, dtype, {"causal": causal})
+
+
+def torch_attention(inputs, scale, causal):
+    """Out and log-sum-exp in float64 by torch's own functions, on the whole matrix."""
+    q, k, v = (t.double() for t in inputs.values())
+    group = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
+    s = scale * q @ k.transpose(2, 3)
+    if causal:
+        i, j = torch.arange(q.shape[2])[:, None], torch.arange(k.shape[2])[None, :]
+        s = s.masked_fill(j > i + k.shape[2] - q.shape[2], float("-inf"))
+    return (torch.softmax(s, -1).nan_to_num(0.0) @ v), torch.logsumexp(s, -1)
+
+
+@pytest.mark.parametrize(("q_len", "kv_len"), [(33, 57), (57, 33), (40, 40), (1, 57)])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("family", get("attention_fwd").families(attention()[1]))
+def test_the_attention_reference_is_torchs(family, causal, q_len, kv_len):
+    operator, problem = attention(causal=causal, q_len=q_len, kv_len=kv_len)
+    inputs = operator.make_inputs(problem, family, 3, "cpu")
+    reference = operator.reference(problem, inputs, BF16)
+    out, lse = torch_attention(inputs, 32**-0.5, causal)
+    torch.testing.assert_close(reference.outputs["out"].expected, out, rtol=1e-7, atol=1e-9)
+    torch.testing.assert_close(reference.outputs["lse"].expected, lse, rtol=1e-12, atol=1e-12)
+
+
+def test_dead_rows_are_zero_and_minus_infinity_with_no_tolerance():
+    operator, problem = attention(causal=True, q_len=57, kv_len=33)
+    reference = operator.reference(problem, operator.make_inputs(problem, "randn", 0, "cpu"), BF16)
+    out, lse = reference.outputs["out"], reference.outputs["lse"]
+    assert bool((out.expected[:, :, :24] == 0.0).all()) and bool((out.bound[:, :, :24] == 0.0).all())
+    assert bool(lse.expected[:, :, :24].isneginf().all()) and bool((lse.bound[:, :, :24] == 0.0).all())
+    assert bool(torch.isfinite(lse.expected[:, :, 24:]).all())
+
+
+def test_a_selection_of_a_large_problem_is_the_whole_of_it_at_those_rows(monkeypatch):
+    operator, problem = attention(q_len=700, kv_len=300, causal=True)
+    inputs = operator.make_inputs(problem, "randn", 0, "cpu")
+    whole = operator.reference(problem, inputs, BF16)
+    monkeypatch.setattr(attention_bound, "_WHOLE", 1000)
+    monkeypatch.setattr(attention_bound, "BLOCK_ELEMENTS", 5000)
+    part = operator.reference(problem, inputs, BF16)
+    for name in ("out", "lse"):
+        torch.testing.assert_close(part.outputs[name].expected, part.select(name, whole.outputs[name].expected))
+        torch.testing.assert_close(part.outputs[name].bound, part.select(name, whole.outputs[name].bound))
+    batch, head, rows = part.outputs["out"].index
+    pairs = list(zip(batch.flatten().tolist(), head.flatten().tolist(), strict=True))
+    assert pairs[0] == (0, 0) and pairs[-1] == (1, 3) and len(pairs) == 4
+    assert {*range(128), *range(256, 384), *range(572, 700)} <= set(rows.flatten().tolist())
+
+
+def test_a_place_in_a_selection_is_told_as_a_place_in_the_output():
+    index = (torch.tensor([[0], [3]]), torch.tensor([[1], [2]]), torch.tensor([[5, 9, 70]]))
+    empty = torch.zeros(2, 3, 8)
+    assert OutputReference(empty, empty, index=index).locate((1, 2, 4)) == (3, 2, 70, 4)
+    assert OutputReference(empty, empty).locate((1, 2, 4)) == (1, 2, 4)
+
+
+@pytest.mark.parametrize("family", get("softmax").families(get("softmax").problem({"rows": 1, "cols": 1}, "bf16")))
+@pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32"])
+def test_the_softmax_reference_is_torchs_nan_included(family, dtype):
+    operator = get("softmax")
+    problem = operator.problem({"rows": 9, "cols": 301, "row_stride": 320}, dtype)
+    inputs = operator.make_inputs(problem, family, 1, "cpu")
+    assert inputs["x"].stride() == (320, 1)
+    reference = operator.reference(problem, inputs, PrecisionProfile(dtype, dtype, tiles=3)).outputs["out"]
+    torch.testing.assert_close(reference.expected, torch.softmax(inputs["x"].double(), 1), equal_nan=True)
+    assert reference.has_nan == (family == "masked")
+
+
+def test_a_large_softmax_is_compared_on_spread_rows(monkeypatch):
+    monkeypatch.setattr(softmax_bound, "_WHOLE", 1000)
+    monkeypatch.setattr(softmax_bound, "_SELECTED", 20 * 300)
+    operator = get("softmax")
+    problem = operator.problem({"rows": 1000, "cols": 300}, "bf16")
+    inputs = operator.make_inputs(problem, "randn", 1, "cpu")
+    reference = operator.reference(problem, inputs, BF16).outputs["out"]
+    rows = reference.index[0].tolist()
+    assert len(rows) == 20 and rows[0] == 0 and rows[-1] == 999
+    torch.testing.assert_close(reference.expected, torch.softmax(inputs["x"].double(), 1)[rows])
+
+
+def test_the_softmax_bound_is_one_rounding_of_the_output_and_little_more():
+    operator = get("softmax")
+    problem = operator.problem({"rows": 4, "cols": 512}, "bf16")
+    reference = operator.reference(problem, operator.make_inputs(problem, "randn", 0, "cpu"), BF16).outputs["out"]
+    relative = reference.bound / reference.expected
+    assert float(relative.min()) > 2.0**-8 and float(relative.max()) < 1.02 * 2.0**-8
+
+
+@pytest.mark.parametrize(
+    ("promise", "larger"),
+    [
+        ({"dot": "tf32"}, True),
+        ({"dot": "tf32x3"}, True),
+        ({"prescaled": True}, True),
+        ({"p": "bf16"}, True),
+        ({"tiles": 4}, False),
+    ],
+)
+def test_promising_less_precision_widens_the_bound_and_nothing_else_does(promise, larger):
+    operator, problem = attention("fp32")
+    inputs = operator.make_inputs(problem, "randn", 0, "cpu")
+    exact = operator.reference(problem, inputs, FP32).outputs["out"].bound
+    loose = operator.reference(problem, inputs, replace(FP32, **promise)).outputs["out"].bound
+    assert bool((loose > exact).all()) == larger
+
+
+def test_zeros_and_the_mean_of_v_are_beyond_the_bound():
+    operator, problem = attention()
+    inputs = operator.make_inputs(problem, "randn", 0, "cpu")
+    out = operator.reference(problem, inputs, BF16).outputs["out"]
+    mean = inputs["v"].double().mean(2, keepdim=True).repeat_interleave(2, 1)
+    for wrong in (torch.zeros_like(out.expected), mean.expand_as(out.expected)):
+        assert float(((wrong - out.expected).abs() / out.bound).max()) > 10.0
+
+
+def test_inputs_are_the_same_for_the_same_seed_and_differ_for_another():
+    operator, problem = attention()
+    first, again, other = (operator.make_inputs(problem, "rising", seed, "cpu") for seed in (1, 1, 2))
+    assert all(torch.equal(first[n], again[n]) for n in first)
+    assert not torch.equal(first["k"], other["k"])
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32"])
+@pytest.mark.parametrize("scale", [None, 1.0, 0.01])
+def test_families_reach_the_logits_that_they_are_made_for(dtype, scale):
+    operator = get("attention_fwd")
+    shape = {"batch": 1, "heads": 2, "q_len": 40, "kv_len": 50, "head_dim": 64}
+    problem = operator.problem(shape, dtype, {"scale": scale})
+    factor = operator.scalars(problem)["scale"]
+
+    def logits(family):
+        inputs = operator.make_inputs(problem, family, 0, "cpu")
+        assert all(bool(torch.isfinite(t).all()) for t in inputs.values())
+        return factor * inputs["q"].double() @ inputs["k"].double().transpose(2, 3)
+
+    assert float(logits("very_negative").max()) < -1e6
+    assert float(logits("negative").min()) > -400 and float(logits("negative").max()) < -200
+    assert float((logits("falling_far")[..., 0] - logits("falling_far")[..., -1]).min()) > 600
+    assert float((logits("rising")[..., -1] - logits("rising")[..., 0]).min()) > 40
+    needle = logits("needle").argmax(-1)
+    assert torch.equal(needle, ((torch.arange(40) * 37 + 11) % 50).expand_as(needle))
+
+
+def test_unknown_families_are_refused():
+    operator, problem = attention()
+    with pytest.raises(ValueError, match="no input family 'nothing'"):
+        operator.make_inputs(problem, "nothing", 0, "cpu")
+
+
+def test_timing_inputs_are_normal_and_not_zero():
+    operator, problem = attention()
+    q = operator.timing_inputs(problem, 0, "cpu")["q"].float()
+    assert abs(float(q.mean())) < 0.05 and abs(float(q.std()) - 1.0) < 0.05

@@ -1,0 +1,53 @@
+"""Searches Triton kernel variants and launch configurations, proves them right, measures them, and remembers.
+
+The names in ``__all__`` are the API; they are imported on first use, so that ``import tuner`` loads nothing heavy.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tuner.api import best, check, list_operators, make_problem, render, show, studies, time, tune
+    from tuner.config import Config
+    from tuner.errors import TunerError
+    from tuner.problem import Problem
+    from tuner.results import OperatorSummary, TimeResult, TuneResult
+
+__all__ = [
+    "Config",
+    "OperatorSummary",
+    "Problem",
+    "TimeResult",
+    "TuneResult",
+    "TunerError",
+    "best",
+    "check",
+    "list_operators",
+    "make_problem",
+    "render",
+    "show",
+    "studies",
+    "time",
+    "tune",
+]
+
+_HOMES = {
+    "Config": "tuner.config",
+    "OperatorSummary": "tuner.results",
+    "Problem": "tuner.problem",
+    "TimeResult": "tuner.results",
+    "TuneResult": "tuner.results",
+    "TunerError": "tuner.errors",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES.get(name, "tuner.api")), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

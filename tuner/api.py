@@ -1,0 +1,396 @@
+"""The Python API: what the command line does, as functions. Import them from ``tuner``.
+
+Every function takes ``db``: an SQLAlchemy URL or a path to an SQLite file (None: ``TUNER_DB``, else one file in the
+user's data folder). What is wrong with the arguments, the machine or the database is raised as a ``TunerError``.
+"""
+
+from __future__ import annotations
+
+import time as clock
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tuner.config import Config
+from tuner.errors import ConfigError, TunerError, UsageError
+from tuner.evaluating import EvaluateJob, InterpretJob, RoundsJob, entry_names
+from tuner.events import Listener, Notice, StudyStarted
+from tuner.finals import Rounds
+from tuner.funnel import (
+    EVALUATE_LIMIT_S,
+    INTERPRET_LIMIT_S,
+    SET_UP_LIMIT_S,
+    EstimateFunnel,
+    Funnel,
+    GpuFunnel,
+)
+from tuner.machine import DEFAULT_TARGET, Machine
+from tuner.operators import get, names
+from tuner.outcomes import outcome_of
+from tuner.problem import Problem, Scalar
+from tuner.results import OperatorSummary, TimeResult, TuneResult
+from tuner.search import DEFAULT_SAMPLER, check_sampler, make_proposer
+from tuner.shipped import version
+from tuner.space import BoundSpace, load_space
+from tuner.standalone import StandaloneHeader, standalone
+from tuner.store.location import default_url
+from tuner.store.records import StoredTrial, StoredWinner, StudyDetail, StudySpec, StudySummary
+from tuner.store.store import Store
+from tuner.study_run import Budget, StudyRun
+from tuner.targets import target as named_target
+from tuner.tickets import TicketOffice
+from tuner.timing import GRAPH_PROTOCOL
+from tuner.toolchain import triton_version as installed_triton
+from tuner.trial import CheckReport
+from tuner.worker.messages import Done, Reply
+from tuner.workspace import Workspace
+
+DEFAULT_TRIALS = 200
+_TIME_ROUNDS = 30
+_TIME_LIMIT_S = 180.0
+
+
+def make_problem(
+    operator: str, shape: Mapping[str, int], dtype: str, options: Mapping[str, Scalar] | None = None
+) -> Problem:
+    """A validated problem: ``make_problem("softmax", {"rows": 64, "cols": 1024}, "bf16")``. Raises ``ProblemError``."""
+    return get(operator).problem(shape, dtype, options)
+
+
+def tune(
+    problem: Problem,
+    *,
+    space: str | Path | None = None,
+    trials: int | None = None,
+    time_s: float | None = None,
+    sampler: str = DEFAULT_SAMPLER,
+    seed: int = 0,
+    db: str | None = None,
+    target: str | None = None,
+    gpu: bool | None = None,
+    workers: int | None = None,
+    on_event: Listener | None = None,
+) -> TuneResult:
+    """Search for the fastest right config of ``problem``, and store everything that was tried and the winner.
+
+    ``space``: a search space file (None: the operator's own). ``trials``: how many configs the study may hold, those of
+    earlier runs included; ``time_s``: seconds of wall time for this run, from this call on (neither: 200 trials).
+    ``target``: the device to tune for (None: the GPU here, else sm_90). ``gpu``: True insists on measuring, False
+    estimates without touching a GPU, None measures where it can. ``on_event`` is called with the events of
+    ``tuner.events``. Calling it again goes on where the last run stopped.
+
+    Raises:
+        StudyBusyError: another process is running this study.
+        StudyFailedError: no config survived.
+        MissingError: no GPU where one is insisted on, or no Triton.
+    """
+    started = clock.monotonic()
+    _check_budget(trials, time_s)
+    check_sampler(sampler)
+    if trials is None and time_s is None:
+        trials = DEFAULT_TRIALS
+    listener = on_event or (lambda event: None)
+    chosen = load_space(space or problem.operator)
+    with Store.open(db or default_url()) as store, _machine(target, gpu, workers) as machine:
+        bound = chosen.bind(problem, machine.device, gpu=machine.measures)
+        _refuse_empty(bound)
+        spec = StudySpec(
+            problem=problem,
+            device=machine.device,
+            stack=machine.stack,
+            space_name=problem.operator if space is None else Path(space).stem,
+            space_digest=chosen.digest,
+            space_text=chosen.path.read_text(encoding="utf-8"),
+            sampler=sampler,
+            seed=seed,
+            protocol=GRAPH_PROTOCOL if machine.measures else "estimate-1",
+            space_size=bound.size(),
+            max_trials=trials,
+            max_seconds=time_s,
+        )
+        study = store.start_study(spec)
+        office = TicketOffice(bound, machine.workspace, machine.stack.triton)
+        known = _known(store, bound, office, spec)
+        proposer = make_proposer(
+            bound,
+            sampler=sampler,
+            seed=seed,
+            storage=store.url,
+            study_name=study.optuna_name,
+            known={key: (trial.outcome, trial.value_us) for key, trial in known.items()},
+        )
+        listener(
+            StudyStarted(
+                problem=problem,
+                study=study.name,
+                device=machine.device.name,
+                mode=machine.stack.mode,
+                sampler=sampler,
+                space_size=bound.size(),
+                known=len(known),
+                max_trials=trials,
+                max_seconds=time_s,
+                resumed=study.resumed,
+            )
+        )
+        for name, why in bound.refused.items():
+            listener(Notice(f"template {name} is left out: {why}"))
+        with _holding_gpu(machine, listener):
+            funnel: Funnel
+            if machine.measures:
+                typical = office.candidate(bound.plain()[0])
+                funnel = GpuFunnel(problem, machine.device, machine.compilers(), seed, machine.gpu, typical)
+            else:
+                machine.gpu.kill()
+                funnel = EstimateFunnel(problem, machine.device, machine.compilers(), seed, machine.interpreters())
+            run = StudyRun(
+                store, study, bound, office, proposer, funnel, machine,
+                Budget(trials, time_s, started), seed, known, listener,
+            )  # fmt: skip
+            interrupted = run.run()
+        detail = store.study(study.id)
+        return TuneResult(problem, detail.summary, detail.winner, interrupted)
+
+
+def best(
+    problem: Problem, *, db: str | None = None, device: str | None = None, estimated: bool = False
+) -> StoredWinner | None:
+    """The stored winner for ``problem`` on ``device`` (a name or a unique part of it), or None.
+
+    Measured winners only, unless ``estimated``. Raises ``UsageError`` where several devices have one and none is named.
+    """
+    with _reading(db) as store:
+        return store.best(problem, device, estimated=estimated)
+
+
+def studies(*, db: str | None = None) -> list[StudySummary]:
+    """Every study in the database, the newest first."""
+    with _reading(db) as store:
+        return store.studies()
+
+
+def show(study: str, *, db: str | None = None) -> StudyDetail:
+    """One study by name, number or unique beginning of its name. Raises ``UsageError`` where there is none."""
+    with _reading(db) as store:
+        return store.study(study)
+
+
+def render(
+    problem: Problem,
+    *,
+    space: str | Path | None = None,
+    config: str | None = None,
+    best: bool = False,
+    triton_version: str | None = None,
+    db: str | None = None,
+    device: str | None = None,
+) -> str:
+    """The standalone source of one config: the stored winner (``best``), ``config``, or the first plain config.
+
+    ``triton_version`` decides how the base-2 exponential is spelt (None: a file that finds out where it runs).
+    """
+    if best and config is not None:
+        raise UsageError("ask for the best config or name one, not both")
+    winner = _winner(problem, db, device) if best else None
+    chosen = load_space(space or problem.operator)
+    bound = chosen.bind(problem, winner.device if winner else named_target(device or DEFAULT_TARGET))
+    _refuse_empty(bound)
+    picked = _same(bound, winner.config) if winner else bound.parse(config or "")
+    from tuner.render import render as render_template
+
+    variant = render_template(bound.template(picked), dict(picked.switches), triton_version)
+    profile, operator = bound.precision(picked), get(problem.operator)
+    promised = ", ".join(f"{field} {value}" for field, value in profile.as_json().items())
+    header = StandaloneHeader.of(
+        problem,
+        picked,
+        bound.launch_arguments(picked),
+        space_digest=chosen.digest,
+        device=winner.device if winner else None,
+        stack=winner.stack if winner else None,
+        tolerance=f"per element, from the reference's error bound for {promised}",
+        self_check=operator.self_check(problem),
+        generator=f"triton-variant-tuner {version()}",
+    )
+    return standalone(variant, header)
+
+
+def check(
+    problem: Problem,
+    *,
+    space: str | Path | None = None,
+    config: str | None = None,
+    target: str | None = None,
+    gpu: bool | None = None,
+    seed: int = 0,
+) -> CheckReport:
+    """Check one config (None: the first plain one) against the two-pass reference.
+
+    On the GPU at the problem's own shape too; without one in Triton's interpreter, at small shapes. Raises
+    ``TunerError`` where it cannot be compiled or run at all.
+    """
+    chosen = load_space(space or problem.operator)
+    with _machine(target, gpu, 1) as machine:
+        bound, candidate_config, office = _one(
+            chosen.bind(problem, machine.device, gpu=machine.measures), config, machine
+        )
+        candidate = office.candidate(candidate_config)
+        if machine.measures:
+            job = EvaluateJob(problem, machine.device, candidate, seed, measure=False)
+            reply = machine.gpu.run(job, SET_UP_LIMIT_S + EVALUATE_LIMIT_S)
+        else:
+            machine.gpu.kill()
+            reply = machine.interpreter().run(InterpretJob(problem, candidate, seed), INTERPRET_LIMIT_S)
+        report: CheckReport = _value(reply, bound, candidate_config).check
+        return report
+
+
+def time(
+    problem: Problem,
+    *,
+    space: str | Path | None = None,
+    config: str | None = None,
+    gpu: bool | None = None,
+    db: str | None = None,
+    seed: int = 0,
+) -> TimeResult:
+    """Check one config (None: the first plain one), then measure it beside the plain config in interleaved rounds.
+
+    Needs a GPU: raises ``MissingError`` without one. Nothing is stored.
+    """
+    chosen = load_space(space or problem.operator)
+    with _machine(None, True, 1) as machine, _holding_gpu(machine, lambda event: None):
+        bound, picked, office = _one(chosen.bind(problem, machine.device), config, machine)
+        plain = bound.plain()[0]
+        configs = [picked] if plain.key == picked.key else [picked, plain]
+        candidates = tuple(office.candidate(c) for c in configs)
+        job = RoundsJob(problem, machine.device, candidates, 0, _TIME_ROUNDS, seed, check_first=True)
+        result = _value(machine.gpu.run(job, _TIME_LIMIT_S), bound, picked)
+        rounds = Rounds()
+        rounds.add(result)
+        measured = {
+            name: rounds.measurement(name, "time") for name in entry_names(candidates) if name in rounds.samples
+        }
+        return TimeResult(
+            problem=problem,
+            config=picked,
+            device=machine.device,
+            stack=machine.stack,
+            check=result.checks[picked.key],
+            measurement=measured.get(picked.key),
+            anchor=measured.get(plain.key),
+        )
+
+
+def list_operators(*, target: str | None = None) -> list[OperatorSummary]:
+    """What can be tuned, with the number of valid configs of an example problem on ``target`` (sm_90 by default)."""
+    device = named_target(target or DEFAULT_TARGET)
+    summaries = []
+    for name in names():
+        operator, chosen = get(name), load_space(name)
+        example = operator.example()
+        summaries.append(
+            OperatorSummary(
+                name=name,
+                summary=operator.summary,
+                shape_parameters=operator.shape_parameters,
+                options=operator.options,
+                dtypes=operator.dtypes,
+                templates=tuple(chosen.templates),
+                example=example,
+                target=device.name,
+                valid_configs=chosen.bind(example, device).size(),
+            )
+        )
+    return summaries
+
+
+def _check_budget(trials: int | None, time_s: float | None) -> None:
+    if trials is not None and trials < 1:
+        raise UsageError(f"trials must be at least 1, but got {trials}")
+    if time_s is not None and not 0.0 < time_s < float("inf"):
+        raise UsageError(f"the time must be a positive number of seconds, but got {time_s}")
+
+
+def _machine(target: str | None, gpu: bool | None, workers: int | None) -> Machine:
+    installed_triton()  # MissingError, with what to do, before anything is started
+    return Machine(Workspace(), target=target, gpu=gpu, workers=workers)
+
+
+@contextmanager
+def _holding_gpu(machine: Machine, listener: Listener) -> Iterator[None]:
+    if not machine.measures:
+        yield
+        return
+    notice = Notice(f"another study is timing on this {machine.device.name}; waiting for it")
+    with machine.workspace.gpu_lock(machine.device.name, lambda: listener(notice)):
+        yield
+
+
+@contextmanager
+def _reading(db: str | None) -> Iterator[Store]:
+    with Store.open(db or default_url(), create=False, write=False) as store:
+        yield store
+
+
+def _refuse_empty(bound: BoundSpace) -> None:
+    if not bound.templates:
+        reasons = "; ".join(f"{name}: {why}" for name, why in bound.refused.items())
+        raise ConfigError(f"no template applies to {bound.problem.label} on {bound.device.name}: {reasons}")
+
+
+def _known(store: Store, bound: BoundSpace, office: TicketOffice, spec: StudySpec) -> dict[str, StoredTrial]:
+    """What is known of this space's configs, by key: same source, same arguments, same device and stack."""
+    stored = store.known_trials(spec.problem.key, spec.device.key, spec.stack.key)
+    known: dict[str, StoredTrial] = {}
+    for trial in stored.by_program.values():
+        config = _same_or_none(bound, trial.config)
+        if config is not None and office.variant(config).hash == trial.variant_hash:
+            known[config.key] = trial
+    return known
+
+
+def _same_or_none(bound: BoundSpace, config: Config) -> Config | None:
+    """``config`` as this bound space makes it, or None where the space does not contain it."""
+    if config.template not in bound.templates:
+        return None
+    searched = bound.domain(config.template)
+    values = config.values
+    if any(name not in values for name in searched):
+        return None
+    try:
+        same = bound.config(config.template, {name: values[name] for name in searched})
+    except ConfigError:
+        return None
+    return same if same.key == config.key else None
+
+
+def _same(bound: BoundSpace, config: Config) -> Config:
+    same = _same_or_none(bound, config)
+    if same is None:
+        raise ConfigError(
+            f"the stored config {config.label} is not in {bound.space.path} as it is now; "
+            "render it from the search space that it was tuned with, or tune again"
+        )
+    return same
+
+
+def _winner(problem: Problem, db: str | None, device: str | None) -> StoredWinner:
+    with _reading(db) as store:
+        winner = store.best(problem, device, estimated=True)
+    if winner is None:
+        raise UsageError(f"nothing is stored for {problem.label}; run `tuner tune` first")
+    return winner
+
+
+def _one(bound: BoundSpace, config: str | None, machine: Machine) -> tuple[BoundSpace, Config, TicketOffice]:
+    _refuse_empty(bound)
+    return bound, bound.parse(config or ""), TicketOffice(bound, machine.workspace, machine.stack.triton)
+
+
+def _value(reply: Reply, bound: BoundSpace, config: Config) -> Any:
+    if isinstance(reply, Done):
+        return reply.value
+    outcome, reason = outcome_of(reply, "run")
+    raise TunerError(f"{config.label} on {bound.device.name}: {outcome}: {reason}")

@@ -1,0 +1,81 @@
+"""What a config is checked on: problems and input families, in the order in which they run. A pure value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from tuner.operators.base import Operator
+from tuner.precision import PrecisionProfile
+from tuner.problem import Problem
+
+# At the tuned shape one generic family (with the rms check) and those in which every tile decides some row.
+_FULL_SIZE_FAMILIES = {"softmax": ("randn", "one_hot"), "attention_fwd": ("randn", "needle")}
+# On the further small shapes: the generic family, and the one that shows most beyond it.
+_FURTHER_FAMILIES = {"softmax": ("randn", "masked"), "attention_fwd": ("randn", "very_negative", "needle")}
+
+
+@dataclass(frozen=True)
+class PlannedCheck:
+    """One problem, input family and the precision that the config promises there.
+
+    ``repeat``: launch twice, into outputs that held different values, and ask for the same bits.
+    """
+
+    problem: Problem
+    family: str
+    profile: PrecisionProfile
+    repeat: bool = True
+
+
+@dataclass(frozen=True)
+class CheckPlan:
+    """The checks of one config, cheapest first. A plan that checks nothing cannot be made."""
+
+    checks: tuple[PlannedCheck, ...]
+
+    def __post_init__(self) -> None:
+        if not self.checks:
+            raise ValueError("a check plan must have at least one check")
+
+
+def plan(
+    operator: Operator,
+    problem: Problem,
+    tiles: Mapping[str, int],
+    max_tiles: Mapping[str, int],
+    profile: PrecisionProfile,
+    *,
+    full_size: bool,
+) -> CheckPlan:
+    """Every family on the main small problem, a few on the other small ones, and with ``full_size`` on ``problem``.
+
+    ``tiles`` and ``max_tiles``: as ``Operator.check_problems``. ``profile`` is the config's at ``problem``. With
+    ``full_size`` (on a GPU) the small problems keep the launch's specialisation; without it (in the interpreter) they
+    are as small as they can be.
+    """
+    small = operator.check_problems(problem, tiles, max_tiles, same_binary=full_size)
+    checks: list[PlannedCheck] = []
+    for place, at in enumerate(small):
+        families = operator.families(at)
+        if place > 0:
+            families = tuple(f for f in families if f in _FURTHER_FAMILIES.get(operator.name, families))
+        there = profile_at(operator, at, problem, tiles, profile)
+        # The interpreter runs one program after the other, so one repetition a shape shows what many would.
+        checks.extend(PlannedCheck(at, f, there, repeat=full_size or f == families[0]) for f in families)
+    if full_size:
+        chosen = _FULL_SIZE_FAMILIES.get(operator.name, operator.families(problem))
+        checks.extend(PlannedCheck(problem, family, profile) for family in chosen)
+    return CheckPlan(tuple(dict.fromkeys(checks)))
+
+
+def profile_at(
+    operator: Operator, small: Problem, tuned: Problem, tiles: Mapping[str, int], profile: PrecisionProfile
+) -> PrecisionProfile:
+    """``profile`` with the number of tiles that the small problem has; splits beyond the tuned problem's tiles stay."""
+    axis = operator.reduced_axis
+    if axis not in tiles:
+        return profile
+    tile = max(1, tiles[axis])
+    tuned_tiles, small_tiles = -(-tuned.sizes[axis] // tile), -(-small.sizes[axis] // tile)
+    return replace(profile, tiles=small_tiles + max(0, profile.tiles - tuned_tiles))

@@ -1,0 +1,50 @@
+"""The command line. It reads arguments, calls ``tuner.api`` and prints; it decides nothing."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from tuner.errors import TunerError
+
+EXIT_INTERNAL = 70  # EX_SOFTWARE of sysexits.h
+EXIT_INTERRUPTED = 130  # 128 + SIGINT
+TRACEBACK_VARIABLE = "TUNER_TRACEBACK"
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Runs one command and exits: 0, or what the error says (``tuner.errors``), 130 on Ctrl-C, 70 for a bug of ours."""
+    sys.exit(run(list(sys.argv[1:] if arguments is None else arguments)))
+
+
+def run(arguments: list[str]) -> int:
+    """Runs one command and returns its exit code. Every error is one line on stderr."""
+    from tuner.cli.app import command
+
+    try:
+        code = command()(arguments or ["--help"], prog_name="tuner", standalone_mode=False)
+    except KeyboardInterrupt:
+        code = EXIT_INTERRUPTED
+    except TunerError as error:
+        return _report(error, str(error), error.exit_code)
+    except Exception as error:  # the outermost edge: a traceback would tell the user nothing
+        usage = getattr(error, "format_message", None)
+        if usage is not None:  # an error of the argument parser
+            return _report(error, usage(), getattr(error, "exit_code", 2))
+        text = f"internal error: {type(error).__name__}: {error} (set {TRACEBACK_VARIABLE}=1 for the traceback)"
+        return _report(error, text, EXIT_INTERNAL)
+    if code == EXIT_INTERRUPTED:
+        print("interrupted", file=sys.stderr)
+    return code if isinstance(code, int) else 0
+
+
+def _report(error: BaseException, text: str, code: int) -> int:
+    if os.environ.get(TRACEBACK_VARIABLE, "") not in ("", "0"):
+        import traceback
+
+        traceback.print_exception(error)
+    line = " ".join(text.split())
+    print(line if line.startswith("internal error") else f"error: {line}", file=sys.stderr)
+    return code

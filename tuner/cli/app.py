@@ -1,0 +1,70 @@
+"""The typer application: every command, from one module a group."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from tuner.cli import best, check, doctor, operators, render, studies, tune
+
+
+def command() -> Callable[..., Any]:
+    """The command that typer makes of the application."""
+    return typer.main.get_command(_app())
+
+
+@functools.cache
+def _app() -> typer.Typer:
+    # Plain help: no rich to load, and text that documentation can quote.
+    app = typer.Typer(
+        name="tuner",
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_root)
+    for function in (
+        doctor.doctor,
+        operators.operators,
+        tune.tune,
+        best.best,
+        studies.studies,
+        studies.show,
+        render.render,
+        check.check,
+        check.time,
+    ):
+        app.command()(function)
+    return app
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import PackageNotFoundError, version
+
+        from tuner.shipped import DISTRIBUTION
+
+        try:
+            typer.echo(f"tuner {version(DISTRIBUTION)}")
+        except PackageNotFoundError:
+            typer.echo("tuner (not installed)")
+        raise typer.Exit()
+
+
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Finds the fastest Triton kernel that is right: searches variants and launch configs, checks each against a
+    two-pass reference before it is timed, and remembers every result.
+
+    \b
+    Example:
+      tuner doctor
+      tuner tune softmax --shape rows=4096,cols=32768 --dtype bf16
+    """

@@ -1,0 +1,31 @@
+"""How long a run may take, as written on the command line."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from tuner.errors import UsageError
+
+_UNITS = {"": 1.0, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+
+
+def read_trials(trials: int | None) -> int | None:
+    """A number of trials. Raises ``UsageError`` unless it is at least 1."""
+    if trials is not None and trials < 1:
+        raise UsageError(f"--trials must be at least 1, but got {trials}")
+    return trials
+
+
+def read_seconds(text: str | None) -> float | None:
+    """Seconds from ``90``, ``90s``, ``5m``, ``1h`` or ``1h30m``. Raises ``UsageError`` unless positive and finite."""
+    if text is None:
+        return None
+    parts = re.findall(r"(\d+(?:\.\d+)?(?:[eE]\+?\d+)?)\s*([a-z]*)", text.strip().lower())
+    whole = re.fullmatch(r"(?:\d+(?:\.\d+)?(?:e\+?\d+)?\s*[a-z]*\s*)+", text.strip().lower())
+    if not whole or any(unit not in _UNITS for _, unit in parts):
+        raise UsageError(f"--time: cannot read {text!r}; write seconds, or such as 90s, 5m or 1h30m (more than zero)")
+    seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
+    if not 0.0 < seconds < math.inf:
+        raise UsageError(f"--time must be more than zero and finite, but got {text!r}")
+    return seconds

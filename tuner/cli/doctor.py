@@ -1,0 +1,35 @@
+"""``tuner doctor``: what this machine has, what is missing, and how to get it."""
+
+from __future__ import annotations
+
+import typer
+
+from tuner.cli import options
+from tuner.cli.output import answer_only, print_json, say
+
+
+def doctor(target: options.Target = None, db: options.Db = None, json: options.Json = False) -> None:
+    """What this machine has: GPU, driver, torch, Triton and compiler versions, cache, database. Exits with 1 where
+    something that tuning needs is missing.
+
+    \b
+    Example:
+      tuner doctor --target a100
+    """
+    from tuner.cli.tables import print_table
+    from tuner.store.location import default_url
+
+    with answer_only(json):
+        from tuner.doctor import doctor as examine
+
+        url = db or default_url()
+        report = examine(url, target) if target else examine(url)
+    if json:
+        print_json(report.as_json())
+    else:
+        print_table(
+            "", ("what", "", "found", "what to do"), [(c.name, c.status, c.value, c.remedy) for c in report.checks]
+        )
+        say("ready to tune" if report.ok else "not ready: see what is missing above")
+    if not report.ok:
+        raise typer.Exit(1)

@@ -1,0 +1,57 @@
+"""The arguments that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+OperatorName = Annotated[str, typer.Argument(metavar="OPERATOR", help="What is computed; see `tuner operators`.")]
+Db = Annotated[
+    str | None,
+    typer.Option(
+        "--db",
+        metavar="URL",
+        help="Database (SQLAlchemy URL). Default: $TUNER_DB, else one SQLite file in your data folder.",
+        show_default=False,
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, and nothing else there.")]
+Shape = Annotated[
+    list[str] | None,
+    typer.Option("--shape", metavar="NAME=N,...", help="Sizes of the problem, such as rows=4096,cols=32768."),
+]
+Dtype = Annotated[str | None, typer.Option("--dtype", metavar="DTYPE", help="bf16, fp16 or fp32.", show_default=False)]
+Causal = Annotated[
+    bool | None,
+    typer.Option("--causal/--no-causal", help="Mask keys after the query (attention).", show_default=False),
+]
+Scale = Annotated[
+    float | None,
+    typer.Option("--scale", help="Factor on the scores (attention). Default: 1/sqrt(head_dim).", show_default=False),
+]
+Extra = Annotated[
+    list[str] | None,
+    typer.Option("--option", metavar="NAME=VALUE", help="Any option of the operator; repeat for more."),
+]
+SpacePath = Annotated[
+    Path | None,
+    typer.Option("--space", metavar="FILE", help="A search space of your own (YAML) in place of the shipped one."),
+]
+ConfigText = Annotated[
+    str | None,
+    typer.Option(
+        "--config",
+        metavar="NAME=VALUE,...",
+        help="A config, such as template=online,BLOCK_COLS=4096; the rest as in the plain config.",
+        show_default=False,
+    ),
+]
+Target = Annotated[
+    str | None,
+    typer.Option(
+        "--target", metavar="NAME", help="GPU to compile for without having it: sm_90, a100, h200, rtx4090, mi300x..."
+    ),
+]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Decides the order of the search and the inputs.")]

@@ -1,0 +1,69 @@
+"""``tuner render``: one config's kernel as a standalone file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tuner.cli import options
+from tuner.cli.output import answer_only, note, print_json
+from tuner.cli.problem_arguments import read_problem
+from tuner.errors import UsageError
+
+
+def render(
+    operator: options.OperatorName,
+    shape: options.Shape = None,
+    dtype: options.Dtype = None,
+    causal: options.Causal = None,
+    scale: options.Scale = None,
+    option: options.Extra = None,
+    config: options.ConfigText = None,
+    best: Annotated[bool, typer.Option("--best", help="The stored winner, in place of --config.")] = False,
+    device: Annotated[
+        str | None, typer.Option("--device", metavar="NAME", help="With --best: the winner of this device.")
+    ] = None,
+    triton_version: Annotated[
+        str | None,
+        typer.Option(
+            "--triton-version",
+            metavar="VERSION",
+            help="Spell everything for this Triton, such as 2.1. Default: a file that suits any.",
+            show_default=False,
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write here instead of to stdout.")
+    ] = None,
+    space: options.SpacePath = None,
+    db: options.Db = None,
+    json: options.Json = False,
+) -> None:
+    """The standalone source of one config: it runs with torch and Triton alone. Without --config and --best, the plain
+    config's.
+
+    \b
+    Example:
+      tuner render softmax --shape rows=4096,cols=4096 --dtype bf16 --config template=online,num_warps=8 -o kernel.py
+    """
+    if best and config is not None:
+        raise UsageError("--best and --config exclude each other; give one of them")
+    problem = read_problem(operator, shape, dtype, causal, scale, option)
+    with answer_only(json):
+        from tuner import api
+
+        source = api.render(
+            problem, space=space, config=config, best=best, triton_version=triton_version, db=db, device=device
+        )
+    if output is not None:
+        try:
+            output.write_text(source, encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"cannot write {output}: {error.strerror}; choose another --output") from error
+        note(f"wrote {output}")
+    if json:
+        print_json({"problem": problem, "path": output, "source": source})
+    elif output is None:
+        typer.echo(source, nl=not source.endswith("\n"))

@@ -1,0 +1,40 @@
+"""Tables for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tuner.cli.output import out
+
+
+def print_table(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[str] = ()
+) -> None:
+    """A table on stdout; the columns named in ``right`` are aligned there. Nothing is printed without rows."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    cells = [[Text(str(cell)) for cell in row] for row in rows]
+    if not cells:
+        return
+    table = Table(title=Text(title) if title else None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    for row in cells:
+        table.add_row(*row)
+    out().print(table)
+
+
+def print_facts(facts: Iterable[tuple[str, object]]) -> None:
+    """Names and values in two columns; values of None or nothing are left out."""
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in facts:
+        if value is not None and str(value):
+            grid.add_row(Text(name, style="dim"), Text(str(value)))
+    out().print(grid)

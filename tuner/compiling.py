@@ -1,0 +1,179 @@
+"""Compiles the kernels of a launch ahead of time, on a machine with or without a GPU.
+
+The variant's own ``launch`` is called with tensors that have no storage, under a driver that names the target and does
+nothing, with every kernel in warm-up mode. Triton's own launcher thus computes the signature and the specialisation,
+and the cache entry that it leaves on disk is the one that the real launch looks up: nothing is compiled again there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuner.config import Value
+from tuner.device import Device
+from tuner.instructions import instruction_counts
+from tuner.loading import load_source
+from tuner.operators import get
+from tuner.problem import Problem
+from tuner.resources import read_resources
+from tuner.trial import CompileReport
+from tuner.worker.messages import WorkerState
+
+
+@dataclass(frozen=True)
+class CompileJob:
+    """Compile the variant in ``source_path`` for ``problem`` on ``device`` with these launch arguments."""
+
+    source_path: str
+    launch_arguments: Mapping[str, Value]
+    problem: Problem
+    device: Device
+    count_instructions: bool = False
+
+    def __call__(self, state: WorkerState) -> CompileReport:
+        """Raises whatever Triton raises on source that does not compile."""
+        state.keep("driver", lambda: _activate_nothing_driver(self.device))
+        module = load_source(Path(self.source_path))
+        started = time.perf_counter()
+        with _warm_up_only() as kernels:
+            scalars = get(self.problem.operator).scalars(self.problem)
+            module.launch(**launch_tensors(self.problem), **scalars, **self.launch_arguments)
+        seconds = time.perf_counter() - started
+        if not kernels:
+            raise ValueError("launch() started no kernel")
+        counts: dict[str, int] = {}
+        if self.count_instructions:
+            for kernel in kernels:
+                for kind, count in instruction_counts(kernel.compiled.asm).items():
+                    counts[kind] = counts.get(kind, 0) + count
+        return CompileReport(
+            binary_hash=_binary_hash(kernels),
+            kernels=tuple(read_resources(k.compiled.asm, k.compiled.metadata) for k in kernels),
+            seconds=seconds,
+            instructions=tuple(sorted(counts.items())),
+            grid=kernels[0].grid,
+        )
+
+
+def launch_tensors(problem: Problem) -> dict[str, Any]:
+    """The inputs and outputs of ``problem`` as tensors without storage, with the layout that real ones have."""
+    import torch
+
+    from tuner.operators.tensors import TORCH_DTYPES
+
+    operator = get(problem.operator)
+    tensors = dict(operator.timing_inputs(problem, 0, "meta"))
+    for name, spec in operator.output_specs(problem).items():
+        dtype = TORCH_DTYPES[spec.dtype]
+        if spec.strides is None:
+            tensors[name] = torch.empty(spec.shape, dtype=dtype, device="meta")
+        else:
+            tensors[name] = torch.empty_strided(spec.shape, spec.strides, dtype=dtype, device="meta")
+    return tensors
+
+
+@dataclass(frozen=True)
+class _Warmed:
+    compiled: Any
+    grid: tuple[int, ...]
+    numbers: tuple[str, ...]
+
+
+@contextmanager
+def _warm_up_only() -> Iterator[list[_Warmed]]:
+    """Within it, launching a kernel compiles it and runs nothing; yields what was compiled, in order."""
+    from triton.runtime.jit import JITFunction
+
+    kernels: list[_Warmed] = []
+    original = JITFunction.run
+
+    def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+        compiled = original(self, *args, grid=grid, warmup=True, **kwargs)
+        if hasattr(compiled, "result"):  # a compilation that Triton left to another thread
+            compiled = compiled.result()
+        bound = {**dict(zip(self.arg_names, args, strict=False)), **kwargs}
+        shape = grid(bound) if callable(grid) else grid
+        runtime = [p.name for p in self.params if not p.is_constexpr]
+        numbers = tuple(f"{n}={bound[n]!r}" for n in runtime if isinstance(bound.get(n), bool | int | float))
+        kernels.append(_Warmed(compiled, tuple(int(axis) for axis in shape), numbers))
+        return compiled
+
+    JITFunction.run = run
+    try:
+        yield kernels
+    finally:
+        JITFunction.run = original
+
+
+def _binary_hash(kernels: list[_Warmed]) -> str:
+    """Machine code, grid and numeric arguments of every kernel: two launches that agree in all of them are one program.
+
+    Workers compile without line information, which would make equal code in two files differ.
+    """
+    total = hashlib.sha256()
+    for kernel in kernels:
+        for kind in ("cubin", "hsaco"):
+            if kind in kernel.compiled.asm:
+                total.update(kernel.compiled.asm[kind])
+        total.update(repr((kernel.grid, kernel.numbers, int(kernel.compiled.metadata.num_warps))).encode())
+    return total.hexdigest()
+
+
+class _NothingDriver:
+    """Stands in for a GPU driver: names the target, has one device, and can launch nothing."""
+
+    def __init__(self, device: Device) -> None:
+        from triton.backends.compiler import GPUTarget
+
+        self._target = GPUTarget(device.backend, device.arch, device.warp_size)
+
+    def get_current_target(self) -> Any:
+        return self._target
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int | None = None) -> int:
+        return 0
+
+    def set_current_device(self, device: int) -> None:
+        return None
+
+    def get_active_torch_device(self) -> Any:
+        import torch
+
+        return torch.device("meta")
+
+
+def _activate_nothing_driver(device: Device) -> _NothingDriver:
+    from triton.runtime import driver
+
+    nothing = _NothingDriver(device)
+    driver.set_active(nothing)
+    return nothing
+
+
+@contextmanager
+def counting_compilations() -> Iterator[Callable[[], int]]:
+    """Yields a function that says how many kernels Triton has compiled since, cache hits not counted."""
+    from triton.compiler.compiler import ASTSource
+
+    original = ASTSource.make_ir
+    count = 0
+
+    def make_ir(self: Any, *args: Any, **kwargs: Any) -> Any:
+        nonlocal count
+        count += 1
+        return original(self, *args, **kwargs)
+
+    ASTSource.make_ir = make_ir
+    try:
+        yield lambda: count
+    finally:
+        ASTSource.make_ir = original

@@ -1,0 +1,62 @@
+"""What a wrong output looks like, in one line: a person should know where to look before opening the kernel."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+_FACTORS = {
+    math.log2(math.e): "log2(e): a base-2 value where a natural one belongs",
+    math.log(2.0): "ln 2: a natural value where a base-2 one belongs",
+}
+
+
+def describe(got: torch.Tensor, expected: torch.Tensor, wrong: torch.Tensor) -> str:
+    """One line on how ``got`` differs from ``expected`` (float64, same shape) at the elements ``wrong`` (bool)."""
+    finite = torch.isfinite(got) & torch.isfinite(expected)
+    count, total = int(wrong.sum()), wrong.numel()
+    new_nan = wrong & got.isnan() & ~expected.isnan()
+    if bool(new_nan.any()):
+        return f"NaN at {int(new_nan.sum())} of {total} elements where the reference has none{_where(new_nan)}"
+    pattern = wrong & ~finite
+    if bool(pattern.any()):
+        infinite = bool((pattern & got.isinf() & torch.isfinite(expected)).any())
+        kind = "infinite" if infinite else "finite, or infinite the wrong way, where the reference is not,"
+        return f"{kind} at {int(pattern.sum())} of {total} elements{_where(pattern)}"
+    if bool((got == 0).all()):
+        return "every element is zero"
+    text = f"{count} of {total} elements beyond the bound{_where(wrong)}"
+    factor = _constant_factor(got, expected, wrong)
+    if factor:
+        return f"wrong by a constant factor {factor}; {text}"
+    return text
+
+
+def _constant_factor(got: torch.Tensor, expected: torch.Tensor, wrong: torch.Tensor) -> str:
+    usable = wrong & (expected.abs() > 1e-30) & (got.abs() > 1e-30)
+    if int(usable.sum()) < 8 or int(usable.sum()) < wrong.numel() // 2:
+        return ""
+    ratios = (got[usable] / expected[usable]).sort().values
+    low, middle, high = (float(ratios[int(f * (len(ratios) - 1))]) for f in (0.05, 0.5, 0.95))
+    if high - low > 0.02 * abs(middle):
+        return ""
+    for value, meaning in _FACTORS.items():
+        if abs(middle - value) < 0.01:
+            return f"{middle:.4g} ({meaning})"
+    return f"{middle:.4g}"
+
+
+def _where(wrong: torch.Tensor) -> str:
+    """What the wrong elements have in common along the last two axes, if anything."""
+    notes = []
+    for axis, name in ((-1, "columns"), (-2, "rows")):
+        if wrong.dim() < -axis or wrong.shape[axis] < 4:
+            continue
+        others = [a for a in range(wrong.dim()) if a != wrong.dim() + axis]
+        hit = wrong.any(dim=others) if others else wrong
+        places = hit.nonzero()[:, 0]
+        first, last, size = int(places[0]), int(places[-1]), wrong.shape[axis]
+        if first > 0 or last < size - 1:
+            notes.append(f"{name} {first} to {last} of {size}" if first != last else f"{name[:-1]} {first} of {size}")
+    return f" (only {', '.join(notes)})" if notes else ""

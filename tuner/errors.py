@@ -1,0 +1,86 @@
+"""Every error that this package raises on purpose.
+
+::
+
+    TunerError                       exit code
+    ├── UsageError            2      the command or call cannot mean anything
+    │   ├── ProblemError      2      unknown operator, shape parameter, dtype or option
+    │   ├── ConfigError       2      a config that its search space does not contain
+    │   ├── SpaceError        2      a search space (or problems file) that is not valid; says file, line, key
+    │   ├── ExpressionError   2      an expression in a search space that cannot be read or evaluated
+    │   ├── TemplateError     2      a template that cannot be read or rendered
+    │   └── TargetError       2      a target or device name that nobody knows
+    ├── StoreError            2      the database cannot be used; it was left as it was
+    ├── MissingError          2      what the machine lacks: a GPU, Triton, a compiler
+    ├── StudyBusyError        2      another process is running this study
+    └── StudyFailedError      1      the study ran, and no config survived it
+
+A message says what was wrong, where, and what to do; the command line prints it on one line.
+"""
+
+from __future__ import annotations
+
+
+class TunerError(Exception):
+    """The root. ``exit_code`` is what the command line exits with."""
+
+    exit_code = 2
+
+
+class UsageError(TunerError):
+    """The command or call cannot mean anything as given."""
+
+
+class ProblemError(UsageError, ValueError):
+    """A problem names an unknown operator, shape parameter, dtype or option, or a value out of range."""
+
+
+class ConfigError(UsageError, ValueError):
+    """A config does not belong to the search space that it is used with."""
+
+
+class ExpressionError(UsageError, ValueError):
+    """An expression of a search space cannot be read, or cannot be evaluated with the names it has."""
+
+
+class TemplateError(UsageError, ValueError):
+    """A template cannot be read, lacks its contract, or cannot be rendered."""
+
+
+class TargetError(UsageError, ValueError):
+    """A target or device name is not known."""
+
+
+class SpaceError(UsageError, ValueError):
+    """A YAML file is not a valid search space or problems file.
+
+    ``path``, ``line`` (1-based, 0 when unknown) and ``key`` say where.
+    """
+
+    def __init__(self, path: object, line: int, key: str, problem: str, remedy: str = "") -> None:
+        self.path = str(path)
+        self.line = line
+        self.key = key
+        self.problem = problem
+        self.remedy = remedy
+        where = f"{self.path}:{line}" if line else self.path
+        text = f"{where}: {key}: {problem}" if key else f"{where}: {problem}"
+        super().__init__(f"{text}; {remedy}" if remedy else text)
+
+
+class StoreError(TunerError):
+    """The database cannot be opened, read or written. It was left as it was."""
+
+
+class MissingError(TunerError):
+    """The machine lacks what was asked for (a GPU, Triton, a compiler)."""
+
+
+class StudyBusyError(TunerError):
+    """Another live process is running the same study."""
+
+
+class StudyFailedError(TunerError):
+    """The study ran to its end, and no config survived the funnel."""
+
+    exit_code = 1

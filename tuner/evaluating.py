@@ -1,0 +1,344 @@
+"""Jobs for workers that check and time candidates. Each says where things are and carries only plain values."""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tuner.check_plan import CheckPlan, plan
+from tuner.checking import check, recheck
+from tuner.compiling import counting_compilations
+from tuner.config import Value
+from tuner.device import Device
+from tuner.loading import load_source
+from tuner.operators import get
+from tuner.precision import PrecisionProfile
+from tuner.problem import Problem
+from tuner.reference_cache import ReferenceCache
+from tuner.statistics import summarise
+from tuner.trial import CheckReport, DeviceState, FamilyReport, Measurement
+from tuner.worker.child import UnusableError
+from tuner.worker.messages import WorkerState
+
+SCREEN_SAMPLES = 3
+CUT_SHORT_FACTOR = 3.0
+# Where the clock and the data sheet are right, nothing runs faster than this share of the roofline's time.
+IMPOSSIBLE_SHARE = 0.7
+_MOST_PREPARED = 48
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A config as the workers see it: its rendered source, what ``launch`` takes, and what the check needs to know."""
+
+    key: str
+    source_path: str
+    launch_arguments: Mapping[str, Value]
+    tiles: Mapping[str, int]
+    max_tiles: Mapping[str, int]
+    profile: PrecisionProfile
+
+    def launch(self) -> Callable[..., None]:
+        """The variant's ``launch`` with this config's arguments."""
+        return partial(load_source(Path(self.source_path)).launch, **self.launch_arguments)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What the GPU worker found. ``measurement`` is None where the check failed; ``pruned`` where it was cut short."""
+
+    check: CheckReport
+    measurement: Measurement | None
+    pruned: bool = False
+    recompiled: int = 0
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SetUpJob:
+    """Make what a GPU worker keeps for ``problem``: tensors, warm clocks, and the references that ``typical`` will
+    need.
+
+    So that the first candidate pays for none of it. Returns the seconds that it took.
+    """
+
+    problem: Problem
+    device: Device
+    seed: int
+    typical: Candidate | None = None
+
+    def __call__(self, state: WorkerState) -> float:
+        started = time.perf_counter()
+        with _surviving_gpu():
+            desk = _GpuDesk.of(state, self.problem, self.device, self.seed)
+            if self.typical is not None:
+                desk.foresee(self.typical)
+        return time.perf_counter() - started
+
+
+@dataclass(frozen=True)
+class EvaluateJob:
+    """Check one candidate on the GPU, then screen it: a few samples, fewer where it is clearly slow.
+
+    ``best_us`` is the fastest time so far (infinity: none); a candidate is cut short beyond ``CUT_SHORT_FACTOR`` of it.
+    """
+
+    problem: Problem
+    device: Device
+    candidate: Candidate
+    seed: int
+    best_us: float = math.inf
+    samples: int = SCREEN_SAMPLES
+    measure: bool = True
+
+    def __call__(self, state: WorkerState) -> Evaluation:
+        with _surviving_gpu(), counting_compilations() as compiled:
+            return self._run(_GpuDesk.of(state, self.problem, self.device, self.seed), compiled)
+
+    def _run(self, desk: _GpuDesk, compiled: Callable[[], int]) -> Evaluation:
+        started = time.perf_counter()
+        report = desk.check(self.candidate)
+        checked = time.perf_counter()
+        seconds = {"check": checked - started}
+        if not report.passed or not self.measure:
+            return Evaluation(report, None, recompiled=compiled(), seconds=seconds)
+        prepared = desk.timer.prepare(self.candidate.launch(), CUT_SHORT_FACTOR * self.best_us)
+        if prepared.calls == 0:
+            samples = [prepared.first_us]
+        else:
+            samples = []
+            for _ in range(self.samples):
+                samples.append(desk.timer.sample(prepared))
+                if samples[0] > CUT_SHORT_FACTOR * self.best_us:
+                    break
+            desk.prepared[self.candidate.key] = prepared
+        pruned = len(samples) < self.samples
+        measurement = _measurement("screen", prepared.protocol, samples, (desk.state(),))
+        after = desk.recheck(self.candidate)
+        if after.passed:
+            after = desk.plausible(self.problem, after, min(samples), prepared.calls)
+        report = CheckReport((*report.families, after), report.seed, report.seconds, report.mode)
+        seconds["time"] = time.perf_counter() - checked
+        if not report.passed:
+            return Evaluation(report, None, recompiled=compiled(), seconds=seconds)
+        return Evaluation(report, measurement, pruned, compiled(), seconds)
+
+
+@dataclass(frozen=True)
+class RoundsResult:
+    """Interleaved samples: microseconds by candidate key and round, and the card's state at each round."""
+
+    samples: Mapping[str, Mapping[int, float]]
+    states: Mapping[int, DeviceState]
+    protocols: Mapping[str, str]
+    checks: Mapping[str, CheckReport]
+    process_id: int
+
+
+@dataclass(frozen=True)
+class RoundsJob:
+    """Time every candidate once a round, in a random order that differs by round.
+
+    With ``check_first`` (finalists, in a fresh process) each candidate passes the check on new inputs before the first
+    round; one that does not is left out, and its report says why.
+    """
+
+    problem: Problem
+    device: Device
+    candidates: tuple[Candidate, ...]
+    first_round: int
+    rounds: int
+    seed: int
+    check_first: bool = False
+
+    def __call__(self, state: WorkerState) -> RoundsResult:
+        with _surviving_gpu():
+            return self._run(_GpuDesk.of(state, self.problem, self.device, self.seed))
+
+    def _run(self, desk: _GpuDesk) -> RoundsResult:
+        checks: dict[str, CheckReport] = {}
+        running = list(self.candidates)
+        if self.check_first:
+            checks = {c.key: desk.check(c) for c in {c.key: c for c in running}.values()}
+            running = [c for c in running if checks[c.key].passed]
+        names = entry_names(running)
+        prepared = [desk.prepare(c) for c in running]
+        samples: dict[str, dict[int, float]] = {name: {} for name in names}
+        states: dict[int, DeviceState] = {}
+        for number in range(self.first_round, self.first_round + self.rounds):
+            order = list(range(len(running)))
+            random.Random(f"{self.seed}/{number}").shuffle(order)
+            for place in order:
+                samples[names[place]][number] = desk.timer.sample(prepared[place])
+            states[number] = desk.state()
+        protocols = {c.key: p.protocol for c, p in zip(running, prepared, strict=True)}
+        return RoundsResult(samples, states, protocols, checks, os.getpid())
+
+
+def entry_names(candidates: list[Candidate] | tuple[Candidate, ...]) -> list[str]:
+    """One name per entry: a candidate entered twice (the A/A control) is ``KEY`` and ``KEY/again``."""
+    names: list[str] = []
+    for candidate in candidates:
+        names.append(f"{candidate.key}/again" if candidate.key in names else candidate.key)
+    return names
+
+
+@dataclass(frozen=True)
+class InterpretJob:
+    """Check one candidate in Triton's interpreter, at small shapes, on the CPU."""
+
+    problem: Problem
+    candidate: Candidate
+    seed: int
+
+    def __call__(self, state: WorkerState) -> Evaluation:
+        from tuner.interpreter import is_interpreting, repair_bf16_dot
+
+        if not is_interpreting():
+            raise RuntimeError("this worker was not started for the interpreter")
+        state.keep("bf16", repair_bf16_dot)
+        cache = state.keep("references", ReferenceCache)
+        candidate, operator = self.candidate, get(self.problem.operator)
+        started = time.perf_counter()
+        checks = plan(operator, self.problem, candidate.tiles, candidate.max_tiles, candidate.profile, full_size=False)
+        report = check(candidate.launch(), operator, checks, "cpu", self.seed, cache)
+        return Evaluation(report, None, seconds={"check": time.perf_counter() - started})
+
+
+class _GpuDesk:
+    """What a GPU worker keeps for one problem: the timer's tensors, references, prepared launches, the card's
+    sensor."""
+
+    def __init__(self, problem: Problem, device: Device, seed: int) -> None:
+        from tuner.nvml import DeviceStateReader
+        from tuner.timing import Timer, warm_up
+
+        self.problem, self.device, self.seed = problem, device, seed
+        self.operator = get(problem.operator)
+        self.references = ReferenceCache()
+        self.prepared: dict[str, Any] = _Recent()
+        self.timer = Timer(self.operator, problem, seed, device.l2_bytes)
+        self._sensor = DeviceStateReader()
+        self._sensor.__enter__()
+        warm_up()
+
+    @classmethod
+    def of(cls, state: WorkerState, problem: Problem, device: Device, seed: int) -> _GpuDesk:
+        """The desk for ``problem`` of this worker; the one for another problem is cleared away first."""
+        import torch
+
+        name = f"desk/{problem.key}/{seed}"
+        if name not in state.kept:
+            for other in [n for n in state.kept if n.startswith("desk/")]:
+                del state.kept[other]
+            torch.cuda.empty_cache()
+        desk: _GpuDesk = state.keep(name, lambda: cls(problem, device, seed))
+        return desk
+
+    def state(self) -> DeviceState:
+        """The card now."""
+        return self._sensor.read()
+
+    def foresee(self, candidate: Candidate) -> None:
+        """Compute the references that ``candidate``'s check and recheck will ask for."""
+        for planned in self._plan(candidate).checks:
+            inputs = self.references.inputs(self.operator, planned.problem, planned.family, self.seed, "cuda")
+            self.references.reference(
+                self.operator, planned.problem, inputs, planned.family, self.seed, planned.profile, "cuda"
+            )
+        self.references.reference(
+            self.operator, self.problem, dict(self.timer.first_inputs), "timing", self.seed, candidate.profile, "cuda"
+        )
+
+    def _plan(self, candidate: Candidate) -> CheckPlan:
+        return plan(
+            self.operator, self.problem, candidate.tiles, candidate.max_tiles, candidate.profile, full_size=True
+        )
+
+    def check(self, candidate: Candidate) -> CheckReport:
+        """The whole check, on the small problems and at the tuned shape."""
+        return check(candidate.launch(), self.operator, self._plan(candidate), "cuda", self.seed, self.references)
+
+    def recheck(self, candidate: Candidate) -> FamilyReport:
+        """Compare what the timed launches left in the first copy's outputs with the reference."""
+        return recheck(
+            self.operator,
+            self.problem,
+            candidate.profile,
+            self.timer.first_inputs,
+            self.timer.first_outputs,
+            name="timing",
+            seed=self.timer.seed,
+            device="cuda",
+            cache=self.references,
+        )
+
+    def plausible(self, problem: Problem, report: FamilyReport, fastest_us: float, calls: int) -> FamilyReport:
+        """``report``, failed where the time is below what the hardware can do: then the timing was deceived."""
+        from dataclasses import replace
+
+        flops, device = self.operator.flops(problem), self.device
+        if calls == 0 or not device.tensor_flops:
+            return report
+        floor_us = 1e6 * IMPOSSIBLE_SHARE * flops / device.tensor_flops
+        if fastest_us >= floor_us:
+            return report
+        reason = f"{fastest_us:.2f} us is faster than {device.name} can compute this ({floor_us:.2f} us at the least)"
+        return replace(report, passed=False, reason=reason)
+
+    def prepare(self, candidate: Candidate) -> Any:
+        """The candidate's captured launch, kept between calls."""
+        if candidate.key not in self.prepared:
+            self.prepared[candidate.key] = self.timer.prepare(candidate.launch())
+        return self.prepared[candidate.key]
+
+
+class _Recent(dict[str, Any]):
+    """Keeps the last few entries only: a captured graph holds device memory."""
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        super().__setitem__(key, value)
+        while len(self) > _MOST_PREPARED:
+            del self[next(iter(self))]
+
+
+class _surviving_gpu:
+    """Around GPU work: an error that has poisoned the CUDA context ends this process, any other is just raised."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        import torch
+
+        try:
+            torch.cuda.synchronize()
+        except RuntimeError as poisoned:
+            message = str(error or poisoned).strip().splitlines()[0]
+            raise UnusableError("GpuError", message) from poisoned
+        if error is not None:
+            # A traceback holds the tensors of every frame; a failed candidate must not keep device memory.
+            error.__traceback__ = None
+            torch.cuda.empty_cache()
+
+
+def _measurement(stage: str, protocol: str, samples: list[float], states: tuple[DeviceState, ...]) -> Measurement:
+    summary = summarise(samples)
+    return Measurement(
+        stage=stage,
+        protocol=protocol,
+        samples_us=tuple(samples),
+        median_us=summary.median,
+        low_us=summary.low,
+        high_us=summary.high,
+        rounds=tuple(range(len(samples))),
+        process=(os.getpid(),) * len(samples),
+        states=states,
+    )

@@ -1,0 +1,165 @@
+"""Brings up the processes that a piece of work needs, and takes them down: compilers, the GPU's owner, interpreters."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from tuner.device import ESTIMATED, MEASURED, Device, Stack
+from tuner.errors import MissingError
+from tuner.funnel import COMPILE_LIMIT_S, INTERPRET_LIMIT_S
+from tuner.outcomes import outcome_of
+from tuner.targets import target as named_target
+from tuner.worker.messages import Done, WorkerState
+from tuner.worker.pool import Pool
+from tuner.worker.process import Worker
+from tuner.worker.zygote import Zygote
+from tuner.workspace import Workspace
+
+DEFAULT_TARGET = "sm_90"
+_PROBE_LIMIT_S = 180.0
+INTERPRETING = {"TRITON_INTERPRET": "1"}
+
+
+@dataclass(frozen=True)
+class ProbeJob:
+    """Read the device and the software stack in a worker, so that this process loads neither torch nor CUDA.
+
+    Returns the GPU (None without one) and the stack; for ``target`` (or without a GPU) an estimate's stack.
+    """
+
+    target: str | None
+    look_for_gpu: bool
+
+    def __call__(self, state: WorkerState) -> tuple[Device, Stack]:
+        from tuner.probe import current_device, current_stack
+
+        device = current_device() if self.look_for_gpu else None
+        wanted = named_target(self.target) if self.target else None
+        if device is not None and (wanted is None or wanted.name == device.name):
+            return device, current_stack(MEASURED, device)
+        chosen = wanted or named_target(DEFAULT_TARGET)
+        return chosen, current_stack(ESTIMATED, chosen)
+
+
+def cores() -> int:
+    """How many processors this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not Linux
+        return os.cpu_count() or 1
+
+
+class Machine:
+    """The processes of one run. Use it as a context manager.
+
+    ``target`` names the device to work for (None: the GPU here, else ``DEFAULT_TARGET``). ``gpu``: True insists on
+    measuring, False never touches a GPU, None measures where the device is here. ``workers`` is the number of compile
+    processes (None: what the cores allow). Raises ``MissingError`` where something needed is not there.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        *,
+        target: str | None = None,
+        gpu: bool | None = None,
+        workers: int | None = None,
+    ) -> None:
+        if target is not None:
+            named_target(target)  # refuse a name that nobody knows before anything is started
+        self.workspace = workspace
+        self._wanted = (target, gpu)
+        self._workers = workers
+        self._zygotes: list[Zygote] = []
+        self._owned: list[Worker] = []
+        self._pools: list[Pool[int]] = []
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop()
+
+    @property
+    def measures(self) -> bool:
+        """Whether times are measured here (else they are estimated)."""
+        return self.stack.mode == MEASURED
+
+    def _start(self) -> None:
+        target, gpu = self._wanted
+        self._zygote = self._new_zygote({}, "zygote")
+        self.gpu = self.fresh_worker("gpu")
+        reply = self.gpu.run(ProbeJob(target, look_for_gpu=gpu is not False), _PROBE_LIMIT_S)
+        if not isinstance(reply, Done):
+            _, reason = outcome_of(reply, "run")
+            raise MissingError(f"this machine cannot compile kernels: {reason}; `tuner doctor` says what is missing")
+        self.device: Device
+        self.stack: Stack
+        self.device, self.stack = reply.value
+        if gpu and not self.measures:
+            what = f"no {self.device.name}" if target else "no GPU"
+            raise MissingError(f"{what} was found here; leave out --gpu to estimate, or see `tuner doctor`")
+        self.gpu.busy_seconds = 0.0
+
+    def compilers(self) -> Pool[int]:
+        """The pool of compile processes. With a GPU one core is left for the process that launches."""
+        available = cores()
+        size = available - 1 if self.measures else available // 2
+        return self._pool(self._zygote, max(1, self._workers or size), COMPILE_LIMIT_S, "compile")
+
+    def interpreters(self) -> Pool[int]:
+        """The pool of processes that run kernels in Triton's interpreter."""
+        zygote = self._new_zygote(INTERPRETING, "interpreter")
+        size = self._workers or cores() - cores() // 2
+        return self._pool(zygote, max(1, size), INTERPRET_LIMIT_S, "interpret")
+
+    def interpreter(self) -> Worker:
+        """One process that runs kernels in Triton's interpreter."""
+        worker = Worker(self._new_zygote(INTERPRETING, "interpreter"), self.workspace.logs / "interpret.log")
+        self._owned.append(worker)
+        return worker
+
+    def fresh_worker(self, name: str) -> Worker:
+        """A worker process of its own (started on its first job)."""
+        worker = Worker(self._zygote, self.workspace.logs / f"{name}.log")
+        self._owned.append(worker)
+        return worker
+
+    def _pool(self, zygote: Zygote, size: int, limit_s: float, name: str) -> Pool[int]:
+        pool: Pool[int] = Pool(zygote, size, limit_s, self.workspace.logs, name)
+        self._pools.append(pool)
+        return pool
+
+    def _new_zygote(self, extra: Mapping[str, str], name: str) -> Zygote:
+        environment = {
+            "TRITON_CACHE_DIR": str(self.workspace.triton),
+            # Line numbers would make the same machine code differ from one file to another.
+            "TRITON_DISABLE_LINE_INFO": "1",
+            # Triton 3.9 announces that this default will change; results must not change with it unnoticed.
+            "TRITON_DEFAULT_FP_FUSION": os.environ.get("TRITON_DEFAULT_FP_FUSION", "1"),
+            **extra,
+        }
+        zygote = Zygote(environment, self.workspace.logs / f"{name}.log")
+        self._zygotes.append(zygote)
+        return zygote
+
+    def _stop(self) -> None:
+        for pool in self._pools:
+            pool.close()
+        for worker in self._owned:
+            worker.kill()
+        for zygote in self._zygotes:
+            zygote.close()
+        shutil.rmtree(self.workspace.logs, ignore_errors=True)

@@ -1,0 +1,49 @@
+"""What the number formats of the kernels are, as far as error bounds need to know them.
+
+The two properties of a format that a bound depends on are its unit roundoff ``u`` (largest relative error of one
+rounding to nearest) and ``eta`` (largest absolute error of one rounding near zero: half the smallest subnormal, or the
+smallest normal where subnormals are flushed). Source: IEEE 754-2019 for fp32 and fp16; bf16 and tf32 as documented in
+NVIDIA's PTX ISA.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Format:
+    """A floating-point format: its ``name`` here, unit roundoff ``u``, absolute floor ``eta`` and size in bytes."""
+
+    name: str
+    u: float
+    eta: float
+    itemsize: int
+
+
+# fp32 and bf16: kernels flush fp32 subnormals (ex2.approx.ftz), so the floor is the smallest normal number.
+# tf32: operands may be truncated instead of rounded, which costs a whole unit in the last place.
+FORMATS = {
+    "fp32": Format("fp32", 2.0**-24, 2.0**-126, 4),
+    "tf32": Format("tf32", 2.0**-10, 2.0**-126, 4),
+    "fp16": Format("fp16", 2.0**-11, 2.0**-25, 2),
+    "bf16": Format("bf16", 2.0**-8, 2.0**-126, 2),
+}
+
+TENSOR_DTYPES = ("bf16", "fp16", "fp32")
+"""The dtypes that a problem may have."""
+
+EPS_EX2 = 2.0**-22
+"""Relative error of ``ex2.approx.f32`` (PTX ISA)."""
+
+LAMBDA = 4.0
+"""The one free constant: how many standard deviations a sum of n roundings may be from zero."""
+
+
+def sum_terms(n: int) -> float:
+    """c(n) = min(n, LAMBDA * sqrt(n)): unit roundoffs that a sum of ``n`` terms may lose.
+
+    The worst case is n; the probabilistic bound grows with sqrt(n) (Higham and Mary, SIAM J. Sci. Comput. 41, 2019).
+    """
+    return min(float(n), LAMBDA * math.sqrt(n))

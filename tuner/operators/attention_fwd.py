@@ -1,0 +1,135 @@
+"""Attention forward: ``out = softmax(scale * q k^T + mask) v``, and the logarithm of the softmax's denominator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
+
+from tuner.errors import ProblemError
+from tuner.operators.base import LARGEST_TENSOR, Operator, Option, OutputSpec, ShapeParameter, itemsize
+from tuner.precision import PrecisionProfile
+from tuner.problem import Problem
+
+if TYPE_CHECKING:
+    import torch
+
+    from tuner.operators.reference import Reference
+
+FAMILIES = (
+    "randn",
+    "rising",
+    "falling_far",
+    "needle",
+    "very_negative",
+    "negative",
+    "coverage",
+    "v_offset",
+    "one_hot",
+    "huge",
+    "equal_max",
+    "constant",
+)
+
+
+class AttentionForward(Operator):
+    """Scaled dot-product attention with grouped key/value heads.
+
+    Query head h attends to key/value head ``h // (heads // kv_heads)``. Causal masking is aligned at the bottom right:
+    query i sees key j where ``j <= i + kv_len - q_len``. A query that sees no key gives 0 and a log-sum-exp of -inf.
+    """
+
+    name = "attention_fwd"
+    summary = "attention forward: output and log-sum-exp, grouped heads, causal or full"
+    shape_parameters = (
+        ShapeParameter("batch", "sequences in the batch"),
+        ShapeParameter("heads", "query heads"),
+        ShapeParameter("kv_heads", "key and value heads; divides heads", default="heads"),
+        ShapeParameter("q_len", "queries per sequence"),
+        ShapeParameter("kv_len", "keys per sequence", default="q_len"),
+        ShapeParameter("head_dim", "elements per head", minimum=16, maximum=256, multiple_of=8),
+    )
+    options = (
+        Option("causal", "bool", False, "a query sees no later key (aligned at the bottom right)"),
+        Option("scale", "float", None, "factor of q k^T; head_dim ** -0.5 where not given"),
+    )
+    reduced_axis = "kv_len"
+    example_shape: ClassVar[Mapping[str, int]] = {"batch": 4, "heads": 32, "q_len": 4096, "head_dim": 128}
+
+    def _validate(self, sizes: Mapping[str, int]) -> None:
+        if sizes["heads"] % sizes["kv_heads"]:
+            given = f"heads={sizes['heads']} kv_heads={sizes['kv_heads']}"
+            raise ProblemError(f"attention_fwd: kv_heads must divide heads, but got {given}")
+        per_token = sizes["batch"] * sizes["heads"] * sizes["head_dim"]
+        if per_token * max(sizes["q_len"], sizes["kv_len"]) > LARGEST_TENSOR:
+            raise ProblemError(f"attention_fwd: a tensor must have at most {LARGEST_TENSOR} elements")
+
+    def flops(self, problem: Problem) -> float:
+        """Two products of 2 * head_dim operations for every visible pair of query and key."""
+        return 4.0 * self.exponentials(problem) * problem.sizes["head_dim"]
+
+    def bytes_moved(self, problem: Problem) -> int:
+        s = problem.sizes
+        queries = s["batch"] * s["heads"] * s["q_len"]
+        keys = s["batch"] * s["kv_heads"] * s["kv_len"]
+        return 2 * (queries + keys) * s["head_dim"] * itemsize(problem.dtype) + queries * itemsize("fp32")
+
+    def exponentials(self, problem: Problem) -> float:
+        """One for every visible pair of query and key."""
+        s = problem.sizes
+        pairs = visible_pairs(s["q_len"], s["kv_len"]) if problem.settings["causal"] else s["q_len"] * s["kv_len"]
+        return float(s["batch"] * s["heads"] * pairs)
+
+    def families(self, problem: Problem) -> tuple[str, ...]:
+        return FAMILIES
+
+    def make_inputs(self, problem: Problem, family: str, seed: int, device: str) -> dict[str, torch.Tensor]:
+        from tuner.operators.attention_inputs import make
+
+        return make(problem, family, seed, device, self.scalars(problem)["scale"])
+
+    def timing_inputs(self, problem: Problem, seed: int, device: str) -> dict[str, torch.Tensor]:
+        from tuner.operators.attention_inputs import normal
+
+        return normal(problem, seed, device)
+
+    def output_specs(self, problem: Problem) -> dict[str, OutputSpec]:
+        s = problem.sizes
+        rows = (s["batch"], s["heads"], s["q_len"])
+        return {"out": OutputSpec((*rows, s["head_dim"]), problem.dtype), "lse": OutputSpec(rows, "fp32")}
+
+    def scalars(self, problem: Problem) -> dict[str, float]:
+        scale = problem.settings["scale"]
+        return {"scale": float(scale) if scale is not None else problem.sizes["head_dim"] ** -0.5}
+
+    def reference(self, problem: Problem, inputs: Mapping[str, torch.Tensor], profile: PrecisionProfile) -> Reference:
+        from tuner.operators.attention_bound import reference
+
+        scale = self.scalars(problem)["scale"]
+        causal = bool(problem.settings["causal"])
+        return reference(inputs["q"], inputs["k"], inputs["v"], scale, causal, profile)
+
+    def check_problems(
+        self,
+        problem: Problem,
+        tiles: Mapping[str, int],
+        max_tiles: Mapping[str, int],
+        *,
+        same_binary: bool = True,
+    ) -> tuple[Problem, ...]:
+        from tuner.operators.small_problems import attention_problems
+
+        causal = bool(problem.settings["causal"])
+        shapes = attention_problems(problem.sizes, causal, tiles, max_tiles, same_binary)
+        return tuple(self.problem(shape, problem.dtype, problem.settings) for shape in shapes)
+
+    def self_check(self, problem: Problem) -> str:
+        from tuner.operators.self_checks import attention_self_check
+
+        return attention_self_check(problem, self.scalars(problem)["scale"])
+
+
+def visible_pairs(q_len: int, kv_len: int) -> int:
+    """Pairs (query i, key j) with ``j <= i + kv_len - q_len``: query i sees ``max(0, i + 1 + kv_len - q_len)`` keys."""
+    seeing = min(q_len, kv_len)
+    last, first = kv_len, kv_len - seeing + 1
+    return seeing * (first + last) // 2

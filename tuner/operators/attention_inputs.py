@@ -1,0 +1,163 @@
+"""Input families of attention. Logits are what is designed; q, k and v are built to give them.
+
+=============== ====================================================================================================
+randn           standard normal q, k, v
+rising          the row's maximum grows from tile to tile, by 60 nats over the keys
+falling_far     it falls by 700 nats, more than 128 / log2(e) per tile of three: a wrong alpha overflows
+needle          each query attends to one key; over the queries every tile of keys is decisive once
+very_negative   every logit far below any finite sentinel that kernels use for -inf
+negative        every logit about -300: a maximum that starts at 0 underflows
+coverage        equal logits, v one-hot of the key's group: a lost or doubled tile shows in its own columns
+v_offset        v is 100 with a little noise: an error of the row sum is large against the bound's other terms
+one_hot         one key, past the middle, outweighs all others
+huge            q and k times 16, logits in the hundreds and thousands
+equal_max       every fifth key attains the same maximum, v of one sign: rounding that is biased adds up
+constant        every key the same
+=============== ====================================================================================================
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from tuner.errors import ProblemError
+from tuner.operators.tensors import seed_of, standard_normal
+from tuner.problem import Problem
+
+# The largest magnitude of one element of q or k: far from overflow in fp16, ample in the wide formats.
+_LARGEST = {"fp16": 2.0e4, "bf16": 1.0e9, "fp32": 1.0e9}
+_VERY_NEGATIVE = -4.0e6
+_COVERAGE_GROUP = 16
+
+
+@dataclass(frozen=True)
+class _Draw:
+    """Standard normal q [B, H, Nq, D] and k, v [B, Hk, Nk, D], to be changed in place, and what the families need."""
+
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+    scale: float
+    causal: bool
+    dtype: str
+
+    @property
+    def place(self) -> torch.Tensor:
+        """Each key's place, 0 to 1: float [Nk]."""
+        n = self.k.shape[2]
+        return torch.arange(n, device=self.k.device) / max(1, n - 1)
+
+    def steer(self, logits: torch.Tensor, noise: float) -> None:
+        """Make every query's logit of key j about ``logits[j]`` [Nk], with q and k scaled down to ``noise``."""
+        most = _LARGEST[self.dtype]
+        first = max(math.sqrt(self.q.shape[3]), float(logits.abs().max()) / (self.scale * most))
+        first = min(first, most)
+        self.q.mul_(noise)
+        self.k.mul_(noise)
+        self.q[..., 0] = first
+        self.k[..., 0] = (logits / (self.scale * first)).clamp(-most, most).to(self.k.dtype)
+
+
+def normal(problem: Problem, seed: int, device: str) -> dict[str, torch.Tensor]:
+    """Standard normal q, k, v, contiguous."""
+    s = problem.sizes
+    queries = (s["batch"], s["heads"], s["q_len"], s["head_dim"])
+    keys = (s["batch"], s["kv_heads"], s["kv_len"], s["head_dim"])
+    shapes = {"q": queries, "k": keys, "v": keys}
+    return {name: standard_normal(shape, problem.dtype, seed_of(name, seed), device) for name, shape in shapes.items()}
+
+
+def make(problem: Problem, family: str, seed: int, device: str, scale: float) -> dict[str, torch.Tensor]:
+    """q, k and v of one family. Raises ``ProblemError`` on an unknown family."""
+    if family not in _CHANGES:
+        raise ProblemError(f"attention_fwd has no input family {family!r}; it has {', '.join(_CHANGES)}")
+    drawn = normal(problem, seed_of(family, seed), device)
+    draw = _Draw(drawn["q"], drawn["k"], drawn["v"], scale, bool(problem.settings["causal"]), problem.dtype)
+    _CHANGES[family](draw)
+    return {"q": draw.q, "k": draw.k, "v": draw.v}
+
+
+def _randn(draw: _Draw) -> None:
+    """As drawn."""
+
+
+def _rising(draw: _Draw) -> None:
+    draw.steer(60.0 * draw.place, 0.3)
+
+
+def _falling_far(draw: _Draw) -> None:
+    draw.steer(700.0 * (1.0 - draw.place), 0.3)
+
+
+def _needle(draw: _Draw) -> None:
+    q_len, kv_len = draw.q.shape[2], draw.k.shape[2]
+    query = torch.arange(q_len, device=draw.q.device)
+    seen = (query + 1 + kv_len - q_len).clamp(1, kv_len) if draw.causal else torch.full_like(query, kv_len)
+    target = (query * 37 + 11) % seen
+    draw.k.sign_()
+    group = draw.q.shape[1] // draw.k.shape[1]
+    # The decisive logit is 45 and the others are normal about 0, whatever the scale.
+    strength = 45.0 / (draw.scale * draw.q.shape[3])
+    for head in range(draw.q.shape[1]):
+        draw.q[:, head] = draw.k[:, head // group][:, target] * strength
+
+
+def _very_negative(draw: _Draw) -> None:
+    draw.steer(torch.full_like(draw.place, _VERY_NEGATIVE), 0.2)
+
+
+def _negative(draw: _Draw) -> None:
+    draw.steer(torch.full_like(draw.place, -300.0), 0.2)
+
+
+def _coverage(draw: _Draw) -> None:
+    draw.q.zero_()
+    draw.v.zero_()
+    key = torch.arange(draw.v.shape[2], device=draw.v.device)
+    draw.v[:, :, key, (key // _COVERAGE_GROUP) % draw.v.shape[3]] = 1.0
+
+
+def _v_offset(draw: _Draw) -> None:
+    draw.v.mul_(0.1).add_(100.0)
+
+
+def _one_hot(draw: _Draw) -> None:
+    logits = torch.zeros_like(draw.place)
+    logits[3 * logits.numel() // 4] = 40.0
+    draw.steer(logits, 0.1)
+
+
+def _huge(draw: _Draw) -> None:
+    draw.q.mul_(16.0)
+    draw.k.mul_(16.0)
+
+
+def _equal_max(draw: _Draw) -> None:
+    logits = torch.full_like(draw.place, -2.0)
+    logits[::5] = 8.0
+    draw.steer(logits, 0.05)
+    draw.v.abs_().neg_()
+
+
+def _constant(draw: _Draw) -> None:
+    draw.k.copy_(draw.k[:, :, :1].clone().expand_as(draw.k))
+
+
+_CHANGES: dict[str, Callable[[_Draw], None]] = {
+    "randn": _randn,
+    "rising": _rising,
+    "falling_far": _falling_far,
+    "needle": _needle,
+    "very_negative": _very_negative,
+    "negative": _negative,
+    "coverage": _coverage,
+    "v_offset": _v_offset,
+    "one_hot": _one_hot,
+    "huge": _huge,
+    "equal_max": _equal_max,
+    "constant": _constant,
+}

@@ -1,0 +1,226 @@
+"""What an operator is: its problem parameters, inputs, two-pass reference, error bound and figures.
+
+An operator never launches anything and knows no template. Modules that need torch are imported when a method that makes
+tensors is called, so that listing operators and validating problems stays light.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from tuner.errors import ProblemError
+from tuner.numerics import FORMATS, TENSOR_DTYPES
+from tuner.precision import PrecisionProfile
+from tuner.problem import Problem, Scalar
+
+if TYPE_CHECKING:  # torch is heavy; only annotations need it here
+    import torch
+
+    from tuner.operators.reference import Reference
+
+_DTYPE_ALIASES = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32", "float": "fp32"}
+_LARGEST_SIZE = 2**31 - 1
+# The largest number of elements that one tensor of a problem may have (16 TB of bf16): beyond it the figures are typos.
+LARGEST_TENSOR = 2**43
+
+
+@dataclass(frozen=True)
+class ShapeParameter:
+    """One size of a problem. ``default``: a number, an earlier parameter's name, or None where it must be given."""
+
+    name: str
+    description: str
+    default: int | str | None = None
+    minimum: int = 1
+    maximum: int = _LARGEST_SIZE
+    multiple_of: int = 1
+
+
+@dataclass(frozen=True)
+class Option:
+    """One flag or number of a problem. ``kind`` is ``bool`` or ``float``; a ``float`` option is positive, or None."""
+
+    name: str
+    kind: str
+    default: Scalar
+    description: str
+
+
+@dataclass(frozen=True)
+class OutputSpec:
+    """How an output is allocated: its shape, format name and strides (None: contiguous)."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    strides: tuple[int, ...] | None = None
+
+
+class Operator(ABC):
+    """What is computed. One instance per operator lives in the registry (``tuner.operators.get``).
+
+    ``reduced_axis`` names the shape parameter that the softmax runs over; ``example_shape`` is a usual size;
+    ``generic_families`` are the input families on which roundings are independent, so that the root-mean-square
+    check is valid.
+    """
+
+    name: str
+    summary: str
+    shape_parameters: tuple[ShapeParameter, ...]
+    options: tuple[Option, ...] = ()
+    dtypes: tuple[str, ...] = TENSOR_DTYPES
+    reduced_axis: str
+    example_shape: ClassVar[Mapping[str, int]]
+    generic_families: tuple[str, ...] = ("randn",)
+
+    def problem(self, shape: Mapping[str, int], dtype: str, options: Mapping[str, Scalar] | None = None) -> Problem:
+        """A validated problem with its defaults filled in.
+
+        Raises:
+            ProblemError: a name is unknown or missing, or a value is out of its range.
+        """
+        sizes = self._sizes(shape)
+        self._validate(sizes)
+        return Problem(self.name, tuple(sizes.items()), self._dtype(dtype), self._settings(options or {}))
+
+    def example(self) -> Problem:
+        """A problem of usual size, in bf16, for listings."""
+        return self.problem(self.example_shape, "bf16")
+
+    def _sizes(self, shape: Mapping[str, int]) -> dict[str, int]:
+        known = [p.name for p in self.shape_parameters]
+        _refuse_unknown(self.name, "shape parameter", shape, known)
+        sizes: dict[str, int] = {}
+        missing = [p.name for p in self.shape_parameters if p.default is None and p.name not in shape]
+        if missing:
+            raise ProblemError(
+                f"{self.name} needs {', '.join(missing)}: give them in the shape, "
+                f"such as {','.join(f'{name}=1024' for name in missing)}"
+            )
+        for parameter in self.shape_parameters:
+            default = sizes[parameter.default] if isinstance(parameter.default, str) else parameter.default
+            value = shape.get(parameter.name, default)
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise ProblemError(f"{self.name}: {parameter.name} must be a whole number, but got {value!r}")
+            if not parameter.minimum <= value <= parameter.maximum:
+                raise ProblemError(
+                    f"{self.name}: {parameter.name} must be between {parameter.minimum} and {parameter.maximum}, "
+                    f"but got {value}"
+                )
+            if value % parameter.multiple_of:
+                raise ProblemError(
+                    f"{self.name}: {parameter.name} must be a multiple of {parameter.multiple_of}, but got {value}"
+                )
+            sizes[parameter.name] = value
+        return sizes
+
+    def _dtype(self, dtype: str) -> str:
+        canonical = _DTYPE_ALIASES.get(dtype, dtype)
+        if canonical not in self.dtypes:
+            close = difflib.get_close_matches(str(dtype), [*self.dtypes, *_DTYPE_ALIASES], n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise ProblemError(f"{self.name}: dtype must be one of {', '.join(self.dtypes)}, but got {dtype!r}{hint}")
+        return canonical
+
+    def _settings(self, options: Mapping[str, Scalar]) -> tuple[tuple[str, Scalar], ...]:
+        _refuse_unknown(self.name, "option", options, [o.name for o in self.options])
+        settings: list[tuple[str, Scalar]] = []
+        for option in self.options:
+            value = options.get(option.name, option.default)
+            if option.kind == "bool":
+                if not isinstance(value, bool):
+                    raise ProblemError(f"{self.name}: {option.name} must be true or false, but got {value!r}")
+            elif value is not None:
+                if isinstance(value, bool) or not isinstance(value, int | float):
+                    raise ProblemError(f"{self.name}: {option.name} must be a number, but got {value!r}")
+                value = float(value)
+                if not (0.0 < value < math.inf):
+                    raise ProblemError(f"{self.name}: {option.name} must be positive and finite, but got {value!r}")
+            settings.append((option.name, value))
+        return tuple(settings)
+
+    @abstractmethod
+    def _validate(self, sizes: Mapping[str, int]) -> None:
+        """Raise ``ProblemError`` where sizes that are each in range do not go together."""
+
+    @abstractmethod
+    def flops(self, problem: Problem) -> float:
+        """Floating-point operations that the definition needs (masked work not counted)."""
+
+    @abstractmethod
+    def bytes_moved(self, problem: Problem) -> int:
+        """Bytes of every input read once and every output written once."""
+
+    @abstractmethod
+    def exponentials(self, problem: Problem) -> float:
+        """Exponentials that the definition needs (masked ones not counted)."""
+
+    @abstractmethod
+    def families(self, problem: Problem) -> tuple[str, ...]:
+        """The names of the input families that apply, the most telling first."""
+
+    @abstractmethod
+    def make_inputs(self, problem: Problem, family: str, seed: int, device: str) -> dict[str, torch.Tensor]:
+        """The inputs of one family by ``launch`` name, the same for the same arguments.
+
+        Small ones are drawn on the CPU and are then the same on every device; large ones are drawn where they live.
+        Raises ``ProblemError`` on an unknown family.
+        """
+
+    @abstractmethod
+    def timing_inputs(self, problem: Problem, seed: int, device: str) -> dict[str, torch.Tensor]:
+        """Standard normal inputs, drawn on the device."""
+
+    @abstractmethod
+    def output_specs(self, problem: Problem) -> dict[str, OutputSpec]:
+        """The outputs by ``launch`` name."""
+
+    @abstractmethod
+    def scalars(self, problem: Problem) -> dict[str, float]:
+        """The scalar arguments of ``launch`` (``{"scale": 0.0883...}``)."""
+
+    @abstractmethod
+    def reference(self, problem: Problem, inputs: Mapping[str, torch.Tensor], profile: PrecisionProfile) -> Reference:
+        """What the outputs should be, in float64 by two passes, and by how much each element may differ from it."""
+
+    @abstractmethod
+    def check_problems(
+        self,
+        problem: Problem,
+        tiles: Mapping[str, int],
+        max_tiles: Mapping[str, int],
+        *,
+        same_binary: bool = True,
+    ) -> tuple[Problem, ...]:
+        """Small problems on which a config of ``problem`` is checked: ragged, and of three tiles or more where allowed.
+
+        ``tiles``: elements per tile by shape parameter; ``max_tiles``: how many tiles a template can handle, where it
+        cannot handle any number. With ``same_binary`` every integer that a launch can pass stays in the class that
+        Triton specialises on (equal to 1, divisible by 16, neither), so that the binary that is timed is the one that
+        is checked; without it the problems are as small as they can be, for the interpreter.
+        """
+
+    @abstractmethod
+    def self_check(self, problem: Problem) -> str:
+        """Source text of the ``if __name__ == "__main__":`` block of a standalone file of this operator.
+
+        The file defines ``launch`` and ``CONFIG``; the block needs torch alone, prints the largest error and its
+        tolerance, and exits with 1 where the result is wrong.
+        """
+
+
+def itemsize(dtype: str) -> int:
+    """Bytes per element of a format."""
+    return FORMATS[dtype].itemsize
+
+
+def _refuse_unknown(operator: str, what: str, given: Iterable[str], known: list[str]) -> None:
+    for name in given:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {close[0]}?" if close else f"; it has {', '.join(known) or 'none'}"
+            raise ProblemError(f"{operator} has no {what} {name!r}{hint}")

@@ -1,0 +1,115 @@
+"""Source text of the self-check at the end of a standalone file: plain torch, one tolerance, no part of this package.
+
+The check that a config passed before it was timed is stricter (``tuner.checking``); this one lets whoever receives the
+file see that it works where they are, on standard normal inputs. Its tolerance is the bound's main terms there: one
+rounding to the output's format, one of the weights for attention, 1e-5 for all of fp32, and the format's floor.
+"""
+
+from __future__ import annotations
+
+from tuner.numerics import FORMATS
+from tuner.problem import Problem
+
+_TORCH_NAMES = {"fp32": "torch.float32", "fp16": "torch.float16", "bf16": "torch.bfloat16"}
+_MOST_ELEMENTS = 2**22
+_MOST_ROWS, _MOST_LENGTH = 64, 2048
+
+_SOFTMAX = """if __name__ == "__main__":
+    import sys
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    rows, cols, row_stride = {rows}, {cols}, {row_stride}
+    torch.manual_seed(0)
+    x = torch.randn(rows, row_stride, device=device).to({dtype})[:, :cols]
+    out = torch.full((rows, row_stride), float("nan"), dtype=x.dtype, device=device)[:, :cols]
+    launch(x, out, **CONFIG)
+    # The reference: two passes in float64.
+    weights = torch.exp(x.double() - x.double().amax(dim=1, keepdim=True))
+    expected = weights / weights.sum(dim=1, keepdim=True)
+    tolerance = {relative!r} * expected + {floor!r}
+    error = (out.double() - expected).abs()
+    worst = int((error / tolerance).nan_to_num(nan=float("inf")).argmax())
+    right = bool((error <= tolerance).all())
+    print(f"softmax {{rows}} x {{cols}} on {{device}}: error {{error.flatten()[worst]:.3e}}, tolerance there "
+          f"{{tolerance.flatten()[worst]:.3e}}: {{'OK' if right else 'WRONG'}}")
+    sys.exit(0 if right else 1)
+"""
+
+_ATTENTION = """if __name__ == "__main__":
+    import sys
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    batch, heads, kv_heads, q_len, kv_len, head_dim = {batch}, {heads}, {kv_heads}, {q_len}, {kv_len}, {head_dim}
+    scale = {scale!r}
+    torch.manual_seed(0)
+    q = torch.randn(batch, heads, q_len, head_dim, device=device).to({dtype})
+    k = torch.randn(batch, kv_heads, kv_len, head_dim, device=device).to({dtype})
+    v = torch.randn(batch, kv_heads, kv_len, head_dim, device=device).to({dtype})
+    out = torch.full_like(q, float("nan"))
+    lse = torch.full((batch, heads, q_len), float("nan"), device=device)
+    launch(q, k, v, out, lse, scale=scale, **CONFIG)
+    # The reference: two passes in float64.
+    keys, values = (t.double().repeat_interleave(heads // kv_heads, dim=1) for t in (k, v))
+    logits = scale * (q.double() @ keys.transpose(2, 3))
+    if {causal}:
+        query, key = torch.arange(q_len, device=device)[:, None], torch.arange(kv_len, device=device)[None, :]
+        logits = logits.masked_fill(key > query + kv_len - q_len, float("-inf"))
+    expected_lse = torch.logsumexp(logits, dim=-1)
+    weights = torch.exp(logits - expected_lse.masked_fill(expected_lse.isneginf(), 0.0)[..., None])
+    expected = weights @ values
+    tolerance = {relative!r} * (weights @ values.abs()) + {floor!r}
+    error = (out.double() - expected).abs()
+    lse_error = torch.where(expected_lse == lse, 0.0, (lse.double() - expected_lse).abs())
+    lse_tolerance = {lse_tolerance!r} * (1.0 + expected_lse.abs().nan_to_num(posinf=0.0))
+    worst = int((error / tolerance).nan_to_num(nan=float("inf")).argmax())
+    right = bool((error <= tolerance).all()) and bool((lse_error <= lse_tolerance).all())
+    print(f"attention {{batch}} x {{heads}} heads, {{q_len}} x {{kv_len}} x {{head_dim}} on {{device}}: "
+          f"error {{error.flatten()[worst]:.3e}}, tolerance there {{tolerance.flatten()[worst]:.3e}}, "
+          f"log-sum-exp error {{lse_error.max():.3e}}: {{'OK' if right else 'WRONG'}}")
+    sys.exit(0 if right else 1)
+"""
+
+
+def softmax_self_check(problem: Problem) -> str:
+    """For files that define ``launch(x, out, **CONFIG)``: the problem's columns, as many rows as stay modest."""
+    s = problem.sizes
+    out = FORMATS[problem.dtype]
+    return _SOFTMAX.format(
+        rows=max(1, min(s["rows"], _MOST_ROWS, _MOST_ELEMENTS // s["cols"])),
+        cols=s["cols"],
+        row_stride=s["row_stride"],
+        dtype=_TORCH_NAMES[problem.dtype],
+        relative=out.u + 1e-5,
+        floor=2 * out.eta + 1e-37,
+    )
+
+
+def attention_self_check(problem: Problem, scale: float) -> str:
+    """For files that define ``launch(q, k, v, out, lse, scale=..., **CONFIG)``: few heads, lengths up to 2048.
+
+    A shortened length keeps its remainder, so that what the kernel assumes about divisibility holds.
+    """
+    s = problem.sizes
+    out = FORMATS[problem.dtype]
+    kv_heads = min(s["kv_heads"], 2)
+    # fp32 products may be taken in tf32, which the file's header declares.
+    u = FORMATS["tf32"].u if problem.dtype == "fp32" else out.u
+    return _ATTENTION.format(
+        batch=1,
+        heads=kv_heads * (s["heads"] // s["kv_heads"]),
+        kv_heads=kv_heads,
+        q_len=_shortened(s["q_len"]),
+        kv_len=_shortened(s["kv_len"]),
+        head_dim=s["head_dim"],
+        scale=scale,
+        dtype=_TORCH_NAMES[problem.dtype],
+        causal=bool(problem.settings["causal"]),
+        relative=4 * u + 1e-5,
+        floor=2 * out.eta + 1e-6,
+        lse_tolerance=4 * FORMATS["tf32"].u if problem.dtype == "fp32" else 1e-4,
+    )
+
+
+def _shortened(length: int) -> int:
+    """``length``, or one between 1025 and 2048 with the same remainder by 1024."""
+    return length if length <= _MOST_LENGTH else 1024 + (length % 1024 or 1024)

@@ -1,0 +1,157 @@
+"""Small shapes on which a config is checked, in the classes that Triton specialises a launch's integers on.
+
+Triton compiles a kernel anew for integer arguments that equal 1, that are divisible by 16, and for all others. A small
+problem whose lengths and strides fall in the same classes as the tuned problem's runs the very binary that is timed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+_ALIGNED = 16
+_SMALL_HEADS = 16  # the fewest heads that are divisible by 16
+
+
+def integer_class(value: int) -> str:
+    """``one``, ``aligned`` (divisible by 16) or ``other``: what Triton specialises on."""
+    return "one" if value == 1 else "aligned" if value % _ALIGNED == 0 else "other"
+
+
+def softmax_problems(
+    sizes: Mapping[str, int], tiles: Mapping[str, int], max_tiles: Mapping[str, int], same_binary: bool
+) -> list[dict[str, int]]:
+    """Shapes for the row softmax: the first is the main one (three tiles and a tail where the template allows it)."""
+    tile = tiles.get("cols", 1)
+    limit = max_tiles.get("cols")
+    wanted = integer_class(sizes["cols"])
+    gap = sizes["row_stride"] - sizes["cols"]
+    rows_tile = tiles.get("rows", 1)
+    candidates: list[int | None]
+    rows = _like(2 * rows_tile + 5, sizes["rows"], same_binary)
+    if limit is not None:
+        top = limit * tile
+        lowest = (limit - 1) * tile + tile // 2  # a template of one block per row is compiled for (tile/2, tile]
+        candidates = [_in_class(top - 3, lowest, top - 1, wanted), _in_class(lowest + 1, lowest, top, wanted), top]
+    else:
+        # A ragged tail after three tiles, one partial tile, and three tiles as even as the class allows.
+        candidates = [_ragged(3 * tile + max(1, tile // 3), tile, wanted), _ragged(max(1, tile // 2 + 1), tile, wanted)]
+        candidates.append(_in_class(3 * tile, 0, None, wanted))
+    shapes = []
+    for cols in dict.fromkeys(c for c in candidates if c is not None):
+        if integer_class(cols) == wanted:
+            shapes.append({"rows": rows, "cols": cols, "row_stride": _stride(cols, gap, sizes["row_stride"])})
+    return shapes or [{"rows": rows, "cols": sizes["cols"], "row_stride": sizes["row_stride"]}]
+
+
+def attention_problems(
+    sizes: Mapping[str, int],
+    causal: bool,
+    tiles: Mapping[str, int],
+    max_tiles: Mapping[str, int],
+    same_binary: bool,
+) -> list[dict[str, int]]:
+    """Shapes for attention: the main one, for causal problems more queries than keys and as many, and a single tile."""
+    q_tile, kv_tile = tiles.get("q_len", _ALIGNED), tiles.get("kv_len", _ALIGNED)
+    heads, kv_heads = small_heads(sizes["heads"], sizes["kv_heads"], same_binary)
+    batch = min(sizes["batch"], 2)
+    q_limit = max_tiles["q_len"] * q_tile if "q_len" in max_tiles else None
+    kv_limit = max_tiles["kv_len"] * kv_tile if "kv_len" in max_tiles else None
+
+    def q_length(about: int) -> int:
+        fits = _fits(sizes["q_len"], sizes["head_dim"], sizes["heads"], heads)
+        return _length(about, q_tile, q_limit, sizes["q_len"], fits)
+
+    def kv_length(about: int) -> int:
+        fits = _fits(sizes["kv_len"], sizes["head_dim"], sizes["kv_heads"], kv_heads)
+        return _length(about, kv_tile, kv_limit, sizes["kv_len"], fits)
+
+    keys = kv_length(3 * kv_tile + max(1, kv_tile // 3))
+    queries = q_length(2 * q_tile + max(1, q_tile // 3))
+    if causal:
+        # More keys than queries: the diagonal crosses the tiles off their corners.
+        keys = kv_length(max(3 * kv_tile, queries + kv_tile) + max(1, kv_tile // 3))
+    lengths = [(queries, keys)]
+    if causal:
+        few = kv_length(kv_tile + max(1, kv_tile // 3))
+        # More queries than keys by a whole query tile: the first tile's queries see nothing.
+        lengths.append((q_length(few + q_tile + max(1, q_tile // 3)), few))
+        if sizes["q_len"] == sizes["kv_len"]:
+            even = q_length(max(2 * q_tile, 2 * kv_tile) + max(1, q_tile // 3))
+            lengths.append((even, even))
+    lengths.append((q_length(max(1, q_tile // 3)), kv_length(max(1, kv_tile // 3))))
+    grouped = {"batch": batch, "heads": heads, "kv_heads": kv_heads, "head_dim": sizes["head_dim"]}
+    shapes = [{**grouped, "q_len": q, "kv_len": kv} for q, kv in dict.fromkeys(lengths)]
+    if not same_binary:
+        # In the interpreter every tile costs milliseconds, so the batch and the heads are left to the smallest shape.
+        for shape in shapes[:-1]:
+            shape.update(batch=1, heads=1, kv_heads=1)
+    return shapes
+
+
+def small_heads(heads: int, kv_heads: int, same_binary: bool) -> tuple[int, int]:
+    """Few heads with the tuned problem's grouping; with ``same_binary`` in the classes of heads, kv_heads and group."""
+    group = heads // kv_heads
+    if not same_binary:
+        small_group = min(group, 2 if kv_heads > 1 else 4)
+        return (small_group, 1) if kv_heads == 1 else (2 * small_group, 2)
+    wanted = (integer_class(heads), integer_class(kv_heads), integer_class(group))
+    for kv in range(min(kv_heads, 2), kv_heads + 1):
+        if (integer_class(kv * group), integer_class(kv), wanted[2]) == wanted:
+            return kv * group, kv
+    return heads, kv_heads
+
+
+def _stride(cols: int, gap: int, row_stride: int) -> int:
+    """A row stride above ``cols`` in the class of the tuned one; ``cols`` itself where the tuned rows have no gap."""
+    if gap == 0:
+        return cols
+    start = cols + min(gap, 2 * _ALIGNED)
+    return next(s for s in range(start, start + 2 * _ALIGNED) if integer_class(s) == integer_class(row_stride))
+
+
+def _like(about: int, tuned: int, same_binary: bool) -> int:
+    """A count near ``about`` in the class of ``tuned`` (where the class matters)."""
+    if tuned == 1:
+        return 1
+    if not same_binary or integer_class(tuned) == "other":
+        return about if about % _ALIGNED else about + 1
+    return -(-about // _ALIGNED) * _ALIGNED
+
+
+def _ragged(about: int, tile: int, wanted: str) -> int:
+    """A length at or above ``about`` of class ``wanted`` that no tile divides, where there is one."""
+    if wanted == "one":
+        return 1
+    candidates = [n for n in range(max(2, about), about + 4 * _ALIGNED) if integer_class(n) == wanted]
+    return next((n for n in candidates if n % tile), candidates[0])
+
+
+def _in_class(about: int, above: int, top: int | None, wanted: str) -> int | None:
+    """The length nearest to ``about`` in (above, top] of class ``wanted``."""
+    high = about + 4 * _ALIGNED if top is None else top
+    candidates = [n for n in range(max(above + 1, about - 4 * _ALIGNED), high + 1) if integer_class(n) == wanted]
+    return min(candidates, key=lambda n: (abs(n - about), n), default=None)
+
+
+def _fits(tuned: int, head_dim: int, tuned_heads: int, heads: int) -> Callable[[int], bool]:
+    """Whether a small length keeps the classes of the length itself and of the strides that are made of it."""
+
+    def classes(length: int, count: int) -> tuple[str, ...]:
+        products = (length, length * head_dim, length * count, length * count * head_dim)
+        return tuple(integer_class(n) for n in products)
+
+    wanted = classes(tuned, tuned_heads)
+    return lambda length: classes(length, heads) == wanted
+
+
+def _length(about: int, tile: int, limit: int | None, tuned: int, fits: Callable[[int], bool]) -> int:
+    """A ragged length near ``about`` that ``fits``, within what the template can handle."""
+    if tuned == 1:
+        return 1
+    if limit is not None:
+        about = min(about, limit)
+    lengths = range(max(2, about), about + 64) if limit is None else range(about, 1, -1)
+    good = [n for n in lengths if fits(n)]
+    ragged = [n for n in good if n % tile]
+    fallback = min(max(2, about), limit or about)
+    return ragged[0] if ragged else good[0] if good else fallback

@@ -1,0 +1,92 @@
+"""Inputs and references, made once per worker process and kept within a bound of bytes."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import torch
+
+from tuner.canonical import digest
+from tuner.guarded import GuardedInputs
+from tuner.operators.base import Operator
+from tuner.operators.reference import Reference
+from tuner.precision import PrecisionProfile
+from tuner.problem import Problem
+
+T = TypeVar("T")
+_DEFAULT_BYTES = 4 * 2**30
+
+
+@dataclass(frozen=True)
+class _Entry(Generic[T]):
+    value: T
+    nbytes: int
+
+
+class ReferenceCache:
+    """Least recently used first out; something larger than the whole bound is made anew each time."""
+
+    def __init__(self, limit_bytes: int = _DEFAULT_BYTES) -> None:
+        self._limit = limit_bytes
+        self._entries: OrderedDict[str, _Entry[object]] = OrderedDict()
+        self.hits = 0
+        self.misses = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are held."""
+        return sum(entry.nbytes for entry in self._entries.values())
+
+    def inputs(
+        self, operator: Operator, problem: Problem, family: str, seed: int, device: str
+    ) -> dict[str, torch.Tensor]:
+        """``operator.make_inputs(...)``. The tensors are shared: who lets a kernel at them checks them afterwards."""
+        key = digest(["inputs", problem.as_json(), family, seed, device])
+        return self._get(key, lambda: operator.make_inputs(problem, family, seed, device), _tensor_bytes)
+
+    def reference(
+        self,
+        operator: Operator,
+        problem: Problem,
+        inputs: dict[str, torch.Tensor],
+        family: str,
+        seed: int,
+        profile: PrecisionProfile,
+        device: str,
+    ) -> Reference:
+        """``operator.reference(problem, inputs, profile)`` for the inputs called ``family`` at ``seed``."""
+        key = digest(["reference", problem.as_json(), family, seed, profile.as_json(), device])
+        return self._get(key, lambda: operator.reference(problem, inputs, profile), lambda r: r.nbytes)
+
+    def guarded(
+        self, problem: Problem, inputs: dict[str, torch.Tensor], family: str, seed: int, device: str
+    ) -> GuardedInputs:
+        """Copies of ``inputs`` between guard bands of NaN, for kernels to read; shared, as ``inputs`` are."""
+        key = digest(["guarded", problem.as_json(), family, seed, device])
+        return self._get(key, lambda: GuardedInputs(inputs), lambda g: g.nbytes)
+
+    def forget_inputs(self, problem: Problem, family: str, seed: int, device: str) -> None:
+        """Drop inputs that a kernel has changed."""
+        for kind in ("inputs", "guarded"):
+            self._entries.pop(digest([kind, problem.as_json(), family, seed, device]), None)
+
+    def _get(self, key: str, make: Callable[[], T], size: Callable[[T], int]) -> T:
+        if key in self._entries:
+            self._entries.move_to_end(key)
+            self.hits += 1
+            return self._entries[key].value  # type: ignore[return-value]
+        self.misses += 1
+        value = make()
+        nbytes = size(value)
+        if nbytes <= self._limit:
+            while self._entries and self.nbytes + nbytes > self._limit:
+                self._entries.popitem(last=False)
+            self._entries[key] = _Entry(value, nbytes)
+        return value
+
+
+def _tensor_bytes(tensors: dict[str, torch.Tensor]) -> int:
+    return sum(t.untyped_storage().nbytes() for t in tensors.values())

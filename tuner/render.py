@@ -1,0 +1,140 @@
+"""Render a template: fix its switches, and give the one variant that they select, as source that stands alone."""
+
+from __future__ import annotations
+
+import ast
+import io
+import keyword
+import tokenize
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from itertools import pairwise
+
+import libcst as cst
+
+from tuner.config import Value
+from tuner.constants import literal
+from tuner.errors import TemplateError
+from tuner.fixing import fix
+from tuner.fold import blank_lines, fold, leading_lines, with_leading
+from tuner.switches import find_uses
+from tuner.template import Template
+from tuner.triton_api import resolve
+from tuner.unused import remove_unused
+from tuner.variant import Variant
+
+
+def render(template: Template, switches: Mapping[str, Value], triton_version: str | None) -> Variant:
+    """The variant of ``template`` with ``switches`` fixed, for ``triton_version`` (None: any, by a shim for exp2).
+
+    The same arguments give the same bytes. Raises ``TemplateError``, with the template's file and line, for a switch
+    that cannot be fixed and for what the version cannot express.
+    """
+    # Values carry their type, because 1 == True and the cache must tell them apart.
+    items = tuple((name, type(value).__name__, value) for name, value in sorted(switches.items()))
+    return _render(template, items, triton_version)
+
+
+@lru_cache(maxsize=512)
+def _render(template: Template, items: tuple[tuple[str, str, Value], ...], triton_version: str | None) -> Variant:
+    switches = {name: value for name, _, value in items}
+    for name, value in switches.items():
+        try:
+            literal(value)
+        except ValueError as error:
+            raise TemplateError(f"{template.path}:1: the switch {name}: {error}; choose a finite value") from error
+    uses = find_uses(template, switches)
+    module = cst.parse_module(spaced(template.source))
+    module = remove_unused(fold(fix(module, uses)), template.source)
+    module, spelling = resolve(module, template, triton_version)
+    source = module.visit(_Tidy()).code
+    source = source if source.endswith("\n") else source + "\n"
+    try:
+        ast.parse(source)
+    except SyntaxError as error:
+        raise TemplateError(f"{template.path}:1: the rendered source is not Python ({error}); simplify it") from error
+    return Variant(
+        operator=template.operator,
+        template=template.name,
+        template_hash=template.hash,
+        switches=tuple(sorted(switches.items())),
+        source=source,
+        exp2=spelling,
+    )
+
+
+_SPACED = frozenset(keyword.kwlist) - {"True", "False", "None", "lambda", "print"}
+
+
+def spaced(source: str) -> str:
+    """``source`` with a space between a keyword and a bracket or literal beside it (``if(x)``, ``(x)else 1``).
+
+    Folding takes brackets away, and would else glue ``return(x)`` into ``returnx``.
+    """
+    lines = source.splitlines(keepends=True)
+    tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
+    for before, after in reversed(list(pairwise(tokens))):
+        if before.end != after.start:
+            continue
+        opens = after.string[:1] in tuple("([{'\"0123456789") or after.type == tokenize.STRING
+        closes = before.string[-1:] in tuple(")]}'\"0123456789") and before.type != tokenize.NAME
+        if (before.string in _SPACED and opens) or (closes and after.string in _SPACED):
+            row, column = after.start
+            lines[row - 1] = f"{lines[row - 1][:column]} {lines[row - 1][column:]}"
+    return "".join(lines)
+
+
+class _Tidy(cst.CSTTransformer):
+    """No trailing white space, at most two blank lines in a row at the top level and one further in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._depth = 0
+
+    def visit_IndentedBlock(self, node: cst.IndentedBlock) -> None:
+        self._depth += 1
+
+    def leave_IndentedBlock(
+        self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock
+    ) -> cst.IndentedBlock:
+        self._depth -= 1
+        return updated_node.with_changes(body=[self._statement(s, 1) for s in updated_node.body])
+
+    def leave_Module(self, original_node: cst.Module, updated_node: cst.Module) -> cst.Module:
+        footer = list(updated_node.footer)
+        while footer and footer[-1].comment is None:
+            footer.pop()
+        return updated_node.with_changes(
+            body=[self._statement(s, 2) for s in updated_node.body],
+            header=_collapsed(updated_node.header, 2),
+            footer=footer,
+        )
+
+    def leave_EmptyLine(self, original_node: cst.EmptyLine, updated_node: cst.EmptyLine) -> cst.EmptyLine:
+        if updated_node.comment is None:
+            return updated_node.with_changes(indent=False, whitespace=cst.SimpleWhitespace(""))
+        return updated_node
+
+    def leave_TrailingWhitespace(
+        self, original_node: cst.TrailingWhitespace, updated_node: cst.TrailingWhitespace
+    ) -> cst.TrailingWhitespace:
+        if updated_node.comment is None:
+            return updated_node.with_changes(whitespace=cst.SimpleWhitespace(""))
+        return updated_node
+
+    def leave_Comment(self, original_node: cst.Comment, updated_node: cst.Comment) -> cst.Comment:
+        return updated_node.with_changes(value=updated_node.value.rstrip())
+
+    def _statement(self, statement: cst.BaseStatement, limit: int) -> cst.BaseStatement:
+        lines = _collapsed(leading_lines(statement), limit)
+        return with_leading(statement, lines) if len(lines) != len(leading_lines(statement)) else statement
+
+
+def _collapsed(lines: Sequence[cst.EmptyLine], limit: int) -> list[cst.EmptyLine]:
+    """``lines`` with at most ``limit`` blank ones in a row."""
+    out: list[cst.EmptyLine] = []
+    for line in lines:
+        if line.comment is None and blank_lines(out[::-1]) >= limit:
+            continue
+        out.append(line)
+    return out

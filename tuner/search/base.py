@@ -1,0 +1,54 @@
+"""The seam of the search: who asks, what is proposed, what is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from tuner.config import Config
+from tuner.trial import Outcome
+
+Source = Literal["plain", "sampler", "enumeration", "known"]
+"""Why a trial is there. ``known`` marks results that came from the database; such a trial is never proposed."""
+
+Known = Mapping[str, tuple[Outcome, float | None]]
+"""What earlier work says: ``Config.key`` -> (outcome, microseconds where there is a time)."""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A config to try next. ``number`` is the number of its Optuna trial."""
+
+    number: int
+    config: Config
+    source: Source
+
+
+class Proposer(Protocol):
+    """Proposes configs that are valid and were not tried before. It never compiles, times or prints.
+
+    Several proposals may be open at once. Call it from one thread.
+    """
+
+    @property
+    def study_name(self) -> str:
+        """The name of the Optuna study: the one asked for, or another where that one has other choices of values."""
+        ...
+
+    def ask(self) -> Proposal | None:
+        """The next config to try, or None when every valid config has been tried or is open."""
+        ...
+
+    def tell(self, proposal: Proposal, outcome: Outcome, value_us: float | None) -> None:
+        """Closes an open proposal.
+
+        ``value_us`` is the time in microseconds: required for ``timed``, optional for ``pruned`` (how slow it had been
+        when it was cut short), ignored otherwise. Store the result first and tell it then: what is stored is never
+        asked for again. Raises ``ValueError`` where the proposal is not open or the time not positive and finite.
+        """
+        ...
+
+    def withdraw(self, proposal: Proposal) -> None:
+        """Closes an open proposal without a result (the budget ended); its config may be proposed again."""
+        ...

@@ -1,0 +1,70 @@
+"""Opening a database: look first, refuse with a reason, then create or migrate. What is refused is left as it was."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from tuner.errors import StoreError
+from tuner.store.engine import Location, locate, open_engine
+from tuner.store.inspection import refuse_unusable_path, sqlite_revision
+from tuner.store.location import default_path
+from tuner.store.migrating import HEAD, current_revision, migrate, refuse_unknown
+from tuner.store.transactions import Database
+
+
+def open_database(url: str, *, create: bool, write: bool, busy_timeout_s: float) -> Database:
+    """See ``Store.open``."""
+    location = locate(url)
+    if not write:
+        create = False
+    _look(location, create=create, write=write, busy_timeout_s=busy_timeout_s)
+    engine = open_engine(location, write=write, busy_timeout_s=busy_timeout_s)
+    database = Database(engine, location, busy_timeout_s)
+    try:
+        if location.path is None:
+            revision = database.read(current_revision)
+            _refuse(revision, location, create=create, write=write)
+            if revision != HEAD:
+                database.write(partial(migrate, label=location.label))
+        else:
+            _migrate_file(database, write=write)
+    except BaseException:
+        engine.dispose()
+        raise
+    return database
+
+
+def _look(location: Location, *, create: bool, write: bool, busy_timeout_s: float) -> None:
+    """Everything that can be said of a SQLite file before anything of it is changed."""
+    if location.path is None:
+        return
+    if create and location.path == default_path().absolute():
+        try:
+            location.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            folder = location.path.parent
+            said = f"the folder {folder} cannot be created ({error.strerror})"
+            raise StoreError(f"{said}; name another file with --db or TUNER_DB") from None
+    refuse_unusable_path(location.path, location.label, create=create, write=write)
+    _refuse(sqlite_revision(location.path, location.label, busy_timeout_s), location, create=create, write=write)
+
+
+def _refuse(revision: str | None, location: Location, *, create: bool, write: bool) -> None:
+    refuse_unknown(revision, location.label)
+    if revision is None and not create:
+        raise StoreError(f"{location.label} holds no results yet; run `tuner tune` first, or name another with --db")
+    if revision != HEAD and not write:
+        said = f"{location.label} has an older schema ({revision!r}; this program wants {HEAD!r})"
+        raise StoreError(f"{said}; open it once with a command that writes, so that it is upgraded")
+
+
+def _migrate_file(database: Database, *, write: bool) -> None:
+    """Migrates where needed, on connections of their own that do not enforce foreign keys while tables are rebuilt."""
+    if database.read(current_revision) == HEAD or not write:
+        return
+    engine = open_engine(database.location, write=True, busy_timeout_s=database.busy_timeout_s, foreign_keys=False)
+    try:
+        migrating = Database(engine, database.location, database.busy_timeout_s)
+        migrating.write(partial(migrate, label=database.location.label))
+    finally:
+        engine.dispose()

@@ -1,0 +1,168 @@
+"""The store: the one door to the database. Values go in, values come out; every write is one short transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+from tuner.problem import Problem
+from tuner.store import queries, studies, trials, winners
+from tuner.store.location import default_url
+from tuner.store.opening import open_database
+from tuner.store.records import (
+    KnownTrials,
+    StoredTrial,
+    StoredWinner,
+    StudyDetail,
+    StudyRecord,
+    StudySpec,
+    StudySummary,
+    WinnerRecord,
+)
+from tuner.store.transactions import Database
+from tuner.trial import Measurement, TrialRecord
+from tuner.variant import Variant
+
+__all__ = ["BUSY_TIMEOUT_S", "Store", "default_url"]
+
+BUSY_TIMEOUT_S = 60.0
+"""How long to wait for another process's lock."""
+
+
+class Store:
+    """An open database. Use as a context manager, or ``close()`` it. It may be shared between threads.
+
+    Every method raises ``StoreError`` where the database cannot be used; what was asked for is then not done at all.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    @classmethod
+    def open(
+        cls, url: str, *, create: bool = True, write: bool = True, busy_timeout_s: float = BUSY_TIMEOUT_S
+    ) -> Store:
+        """Opens ``url`` (any SQLAlchemy URL, or a path ending in .db, .sqlite, .sqlite3) at the newest schema.
+
+        Without ``create`` a database that is not there is an error; without ``write`` nothing at all is changed, so a
+        read-only file will do. Raises ``StoreError`` with one line, never with the URL's password, and leaves the
+        database as it was: not a database, damaged, foreign, from a newer program, locked, or not writable.
+        """
+        return cls(open_database(url, create=create, write=write, busy_timeout_s=busy_timeout_s))
+
+    def close(self) -> None:
+        """Closes every connection. The store cannot be relied on afterwards."""
+        self._database.engine.dispose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def url(self) -> str:
+        """The SQLAlchemy URL, password included: for Optuna's storage, not for people."""
+        return self._database.location.url.render_as_string(hide_password=False)
+
+    @property
+    def label(self) -> str:
+        """The database's path or URL for people, without a password."""
+        return self._database.location.label
+
+    # Writes
+
+    def start_study(self, spec: StudySpec) -> StudyRecord:
+        """Starts the study, or resumes the one of the same problem, device, stack, space and mode.
+
+        Raises ``StudyBusyError`` where its owner is a living process of this host, or one of another host that gave a
+        sign of life within the last minute.
+        """
+        return self._database.write(partial(studies.start, spec=spec))
+
+    def heartbeat(self, study_id: int, wall_s: float | None = None, gpu_busy_s: float | None = None) -> bool:
+        """A sign of life of the study's owner, with this run's seconds so far (earlier runs' are added).
+
+        False where another process has taken the study over.
+        """
+        return self._database.write(lambda c: studies.heartbeat(c, study_id, wall_s, gpu_busy_s))
+
+    def record_trial(self, study_id: int, record: TrialRecord, variant: Variant) -> int:
+        """Stores a trial with its variant and measurements, and links it to the study. Returns the trial's id.
+
+        One key is one trial: recorded again, the better-informed outcome stays (wrong, then timed, then other failures,
+        then pruned) and new measurements are added. Raises ``ValueError`` on a number that is not finite.
+        """
+        values, measurements = trials.prepared(record, variant)
+        return self._database.write(lambda c: trials.record(c, study_id, values, measurements, variant))
+
+    def reuse_trial(self, study_id: int, trial_id: int) -> None:
+        """Links a trial that another study, or an earlier run, found."""
+        self._database.write(lambda c: trials.reuse(c, study_id, trial_id))
+
+    def record_measurements(self, trial_id: int, measurements: Iterable[Measurement]) -> tuple[int, ...]:
+        """Adds later measurements to a trial; the same twice is kept once. Returns their ids, in the order given."""
+        given = tuple(measurements)
+        return self._database.write(lambda c: trials.add_measurements(c, trial_id, given))
+
+    def record_winner(self, study_id: int, winner: WinnerRecord) -> int:
+        """Adds a winner of the study. Raises ``ValueError`` unless its trial was timed, for that study's problem."""
+        return self._database.write(lambda c: winners.record(c, study_id, winner))
+
+    def finish_study(self, study_id: int, state: str, wall_s: float, gpu_busy_s: float) -> None:
+        """Ends this run as ``finished`` or ``interrupted``, with its seconds (earlier runs' are added)."""
+        self._database.write(lambda c: studies.finish(c, study_id, state, wall_s, gpu_busy_s))
+
+    # Reads
+
+    def known_trials(self, problem_key: str, device_key: str, stack_key: str) -> KnownTrials:
+        """What any study has found: a mapping by ``Config.key``, and ``find(config, variant_hash)``.
+
+        Without measurements (``trial`` has them).
+        """
+        return self._database.read(lambda c: trials.known(c, problem_key, device_key, stack_key))
+
+    def timed_binaries(self, problem_key: str, device_key: str, stack_key: str) -> dict[str, StoredTrial]:
+        """The timed trial of each compiled binary, by binary hash."""
+        return self._database.read(lambda c: trials.timed_binaries(c, problem_key, device_key, stack_key))
+
+    def trial(self, trial_id: int) -> StoredTrial:
+        """One trial, with its measurements."""
+        return self._database.read(lambda c: trials.one(c, trial_id))
+
+    def best(
+        self, problem: Problem, device_name: str | None, *, estimated: bool = False, stack_key: str | None = None
+    ) -> StoredWinner | None:
+        """The newest winner for the problem on the device; None where there is none.
+
+        ``device_name``: in any case, whole or a part that only one has; also a device's key. With ``estimated`` an
+        estimated winner is given where no measured one is. Raises ``UsageError`` listing the devices where several fit.
+        """
+        return self._database.read(lambda c: winners.best(c, problem, device_name, estimated, stack_key))
+
+    def studies(
+        self,
+        *,
+        operator: str | None = None,
+        device: str | None = None,
+        state: str | None = None,
+        limit: int | None = None,
+    ) -> list[StudySummary]:
+        """The studies, last changed first. ``device`` is part of a device's name."""
+        return self._database.read(lambda c: queries.studies(c, operator, device, state, limit))
+
+    def study(self, reference: str | int) -> StudyDetail:
+        """Everything about a study, by name, id, or the beginning of a name. Raises ``UsageError`` with close names."""
+        return self._database.read(lambda c: queries.study(c, reference))
+
+    def variant(self, hash_or_prefix: str) -> Variant:
+        """A variant by its hash, or the beginning of it. Raises ``UsageError``."""
+        return self._database.read(lambda c: trials.variant(c, hash_or_prefix))
+
+    def variant_source(self, hash_or_prefix: str) -> str:
+        """The source of ``variant``."""
+        return self.variant(hash_or_prefix).source

@@ -1,0 +1,46 @@
+"""Numbers as people read them: times, shares, gains."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tuner.trial import Outcome
+
+
+def time_text(us: float | None, estimated: bool = False) -> str:
+    """Three digits and a unit (``12.3 us``, ``1.07 ms``), marked where estimated; ``-`` for None."""
+    if us is None:
+        return "-"
+    value, unit = (us, "us") if us < 1e3 else (us / 1e3, "ms") if us < 1e6 else (us / 1e6, "s")
+    digits = 2 if value < 10 else 1 if value < 100 else 0
+    return f"{value:.{digits}f} {unit}" + (" (estimated)" if estimated else "")
+
+
+def interval_text(low_us: float | None, high_us: float | None) -> str:
+    """``[12.1 us, 12.6 us]``; empty where there is none."""
+    return "" if low_us is None or high_us is None else f"[{time_text(low_us)}, {time_text(high_us)}]"
+
+
+def gain_text(speedup: float | None) -> str:
+    """What the winner gains over the plain config: ``1.32x``; ``-`` where the plain config has no time."""
+    return "-" if speedup is None else f"{speedup:.2f}x"
+
+
+def duration_text(seconds: float | None) -> str:
+    """``8s``, ``2m05s``, ``1h03m``; ``?`` for None."""
+    if seconds is None:
+        return "?"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+
+
+def outcomes_text(outcomes: Mapping[Outcome, int] | Mapping[str, int]) -> str:
+    """``40 timed, 3 wrong``: the outcomes that occurred, timed first; ``none`` where none did."""
+    counts = {str(name): count for name, count in outcomes.items() if count}
+    order = [str(Outcome.TIMED), *(str(o) for o in Outcome if o is not Outcome.TIMED)]
+    words = [f"{counts[name]} {name}" for name in order if name in counts]
+    return ", ".join([*words, *(f"{n} {name}" for name, n in counts.items() if name not in order)]) or "none"

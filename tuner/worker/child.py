@@ -1,0 +1,55 @@
+"""The loop that runs in a worker process: take a job, run it, answer."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import time
+from multiprocessing.connection import Connection
+
+from tuner.worker.messages import Done, Raised, WorkerState
+
+_PR_SET_PDEATHSIG = 1
+
+
+class UnusableError(Exception):
+    """Raised by a job whose process must not be used again (a poisoned CUDA context, for one)."""
+
+    def __init__(self, type_name: str, message: str) -> None:
+        super().__init__(message)
+        self.type_name = type_name
+
+
+def die_with_parent() -> None:
+    """Ask Linux to kill this process when its parent dies, however it dies. Elsewhere the closed pipe ends it."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def serve(connection: Connection) -> None:
+    """Answer jobs until the parent closes the connection. Never raises: what a job raises is an answer."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    state = WorkerState()
+    while True:
+        try:
+            job = connection.recv()
+        except (EOFError, OSError):
+            return
+        started = time.perf_counter()
+        try:
+            answer: Done | Raised = Done(job(state), time.perf_counter() - started)
+        except UnusableError as error:
+            answer = Raised(error.type_name, str(error), usable=False)
+        except (MemoryError, RecursionError) as error:
+            answer = Raised(type(error).__name__, str(error), usable=False)
+        except Exception as error:  # the worker's edge: whatever a candidate raises becomes its outcome
+            answer = Raised(type(error).__name__, str(error), usable=True)
+        try:
+            connection.send(answer)
+        except OSError:
+            return
+        if isinstance(answer, Raised) and not answer.usable:
+            # Skip atexit handlers: tearing down a poisoned CUDA context can hang.
+            os._exit(1)

@@ -1,0 +1,94 @@
+"""A pool of workers for jobs that do not depend on one another (compilations, checks in the interpreter)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from tuner.worker.messages import Reply
+from tuner.worker.process import Job, Worker
+from tuner.worker.zygote import Zygote
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+class Pool(Generic[Key]):
+    """``size`` workers of one zygote. Jobs run first come first served, each under ``limit_s`` seconds."""
+
+    def __init__(self, zygote: Zygote, size: int, limit_s: float, logs: Path, name: str) -> None:
+        if size < 1:
+            raise ValueError(f"`size` must be at least 1, but got {size}")
+        self._workers = [Worker(zygote, logs / f"{name}-{i}.log") for i in range(size)]
+        self._limit_s = limit_s
+        self._queue: deque[tuple[Key, Job]] = deque()
+        self._running: dict[int, Key] = {}
+        self._paused = False
+
+    @property
+    def size(self) -> int:
+        """How many workers there are."""
+        return len(self._workers)
+
+    @property
+    def waiting(self) -> int:
+        """Jobs that no worker has taken yet."""
+        return len(self._queue)
+
+    @property
+    def running(self) -> int:
+        """Jobs that a worker is at."""
+        return len(self._running)
+
+    def submit(self, key: Key, job: Job) -> None:
+        """Queue ``job``; its reply comes out of ``poll`` under ``key``."""
+        self._queue.append((key, job))
+        self._feed()
+
+    def busy_workers(self) -> list[Worker]:
+        """The workers to wait on."""
+        return [w for w in self._workers if w.busy]
+
+    @property
+    def deadline(self) -> float:
+        """The earliest ``time.monotonic()`` at which a job in hand is out of time."""
+        return min((w.deadline for w in self._workers), default=float("inf"))
+
+    def pause(self, paused: bool) -> None:
+        """Start no further job while ``paused`` (so that compilers do not disturb the timing of the finalists)."""
+        self._paused = paused
+        self._feed()
+
+    def poll(self) -> list[tuple[Key, Reply]]:
+        """Replies that have come in since the last call."""
+        replies = []
+        for place, worker in enumerate(self._workers):
+            if place in self._running:
+                reply = worker.poll()
+                if reply is not None:
+                    replies.append((self._running.pop(place), reply))
+        self._feed()
+        return replies
+
+    def drop_waiting(self) -> list[Key]:
+        """Forget the jobs that no worker has taken; returns their keys."""
+        keys = [key for key, _ in self._queue]
+        self._queue.clear()
+        return keys
+
+    def close(self) -> None:
+        """Kill every worker."""
+        self._queue.clear()
+        self._running.clear()
+        for worker in self._workers:
+            worker.kill()
+
+    def _feed(self) -> None:
+        if self._paused:
+            return
+        for place, worker in enumerate(self._workers):
+            if self._queue and not worker.busy and place not in self._running:
+                key, job = self._queue.popleft()
+                worker.send(job, self._limit_s)
+                self._running[place] = key

@@ -1,0 +1,78 @@
+"""Where files that can be made again live: rendered sources, Triton's cache, logs. Private to the user."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import platformdirs
+
+from tuner.errors import MissingError
+from tuner.variant import Variant
+
+
+def cache_folder() -> Path:
+    """The cache's folder: ``TUNER_CACHE`` where that is set, else the user's cache folder."""
+    chosen = os.environ.get("TUNER_CACHE")
+    return Path(chosen).expanduser() if chosen else Path(platformdirs.user_cache_dir("tuner", appauthor=False))
+
+
+class Workspace:
+    """The cache folder, made private (0700) on first use. Raises ``MissingError`` where it cannot be written."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder or cache_folder()
+        try:
+            for path in (self.folder, self.variants, self.triton, self.logs):
+                path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise MissingError(
+                f"the cache folder {self.folder} cannot be used ({error.strerror}); "
+                "set TUNER_CACHE to a writable folder"
+            ) from None
+
+    @property
+    def variants(self) -> Path:
+        """Rendered sources, one file each, named by content."""
+        return self.folder / "variants"
+
+    @property
+    def triton(self) -> Path:
+        """Triton's cache of compiled kernels."""
+        return self.folder / "triton"
+
+    @property
+    def logs(self) -> Path:
+        """What workers print, one folder a process."""
+        return self.folder / "logs" / str(os.getpid())
+
+    def source_path(self, variant: Variant) -> Path:
+        """The file that holds ``variant``'s source, written if it is not there (or not whole)."""
+        path = self.variants / f"{variant.template}_{variant.hash[:32]}.py"
+        text = variant.source.encode()
+        if not path.exists() or path.read_bytes() != text:
+            # Another process may read it at any moment: write beside it and rename.
+            partial = path.with_suffix(f".{os.getpid()}.tmp")
+            partial.write_bytes(text)
+            partial.replace(path)
+        return path
+
+    @contextlib.contextmanager
+    def gpu_lock(self, name: str, on_wait: object = None) -> Iterator[None]:
+        """Hold the GPU ``name`` for timing: two studies at once on one card would disturb each other's times.
+
+        ``on_wait`` is called once, without arguments, where another process holds it.
+        """
+        locks = self.folder / "locks"
+        locks.mkdir(exist_ok=True, mode=0o700)
+        with (locks / f"{''.join(c if c.isalnum() else '-' for c in name)}.lock").open("a") as handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if callable(on_wait):
+                    on_wait()
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            yield

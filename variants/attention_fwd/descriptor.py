@@ -1,0 +1,293 @@
+"""Attention forward with tensor descriptors: tiles travel by the hardware's bulk copy engine (TMA; sm_90 and newer).
+
+One program owns BLOCK_M queries of one head (or walks over several such tiles, where PERSISTENT) and keeps for each
+query the running maximum m, the running sum l and the unnormalised output acc. For each tile of BLOCK_N keys, with
+x = q.k scaled: m_new = max(m, max(x)); alpha = exp(m - m_new); p = exp(x - m_new); l = l*alpha + sum(p);
+acc = acc*alpha + p.v. Tiles of keys that every query of the block sees take no mask and run in a loop of their own.
+
+A descriptor has all four dimensions, so that a tile beyond q_len or kv_len reads zeros and writes nothing, and never
+touches the next head. head_dim is a power of two; strides are multiples of 16 bytes, and 1 along head_dim.
+"""
+
+import triton
+import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+
+@triton.jit
+def _logits(q, k_desc, batch, kv_head, first_key, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, DOT_PRECISION: tl.constexpr):  # fmt: skip
+    """q.k [BLOCK_M, BLOCK_N] fp32, not scaled, for the keys from ``first_key``."""
+    k = k_desc.load([batch, kv_head, first_key, 0]).reshape(BLOCK_N, HEAD_DIM)
+    return tl.dot(q, k.T, input_precision=DOT_PRECISION)
+
+
+@triton.jit
+def _attend(
+    acc,  # [BLOCK_M, HEAD_DIM] fp32, unnormalised output
+    l,  # [BLOCK_M] fp32, running sum
+    m,  # [BLOCK_M] fp32, running maximum
+    ahead,  # [BLOCK_M, BLOCK_N] fp32, q.k of the tile at ``start`` (where OVERLAP_QK)
+    q,  # [BLOCK_M, HEAD_DIM]
+    k_desc,
+    v_desc,
+    batch,
+    kv_head,
+    last_key,  # [BLOCK_M], the last key that each query sees
+    kv_len,
+    start,  # a multiple of BLOCK_N
+    end,
+    qk_scale,
+    BLOCK_N: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    KV_STAGES: tl.constexpr,
+    MASKED: tl.constexpr,
+    IS_CAUSAL: tl.constexpr,
+    USE_EXP2: tl.constexpr,
+    OVERLAP_QK: tl.constexpr,
+    DOT_PRECISION: tl.constexpr,
+):
+    """Take the keys from ``start`` to ``end`` into acc, l and m."""
+    for first_key in tl.range(start, end, BLOCK_N, num_stages=KV_STAGES):
+        if OVERLAP_QK:
+            x = ahead
+        else:
+            x = _logits(
+                q, k_desc, batch, kv_head, first_key, BLOCK_N=BLOCK_N, HEAD_DIM=HEAD_DIM, DOT_PRECISION=DOT_PRECISION
+            )
+        if MASKED:
+            key = first_key + tl.arange(0, BLOCK_N)
+            if IS_CAUSAL:
+                visible = (key[None, :] <= last_key[:, None]) & (key[None, :] < kv_len)
+            else:
+                visible = key[None, :] < kv_len
+            x = tl.where(visible, x * qk_scale, float("-inf"))
+            m_new = tl.maximum(m, tl.max(x, axis=1))
+            # A query that has seen no key keeps m = -inf: subtract 0 instead, so that p and alpha are 0 and not NaN.
+            m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)
+            x = x - m_safe[:, None]
+        else:
+            # Scaling the maximum instead of x leaves one fused multiply-add an element. It takes qk_scale >= 0.
+            m_new = tl.maximum(m, tl.max(x, axis=1) * qk_scale)
+            m_safe = m_new
+            x = x * qk_scale - m_safe[:, None]
+        if USE_EXP2:
+            p = tl.exp2(x)
+            alpha = tl.exp2(m - m_safe)
+        else:
+            p = tl.exp(x)
+            alpha = tl.exp(m - m_safe)
+        l = l * alpha + tl.sum(p, axis=1)
+        acc = acc * alpha[:, None]
+        if OVERLAP_QK:
+            # The next tile's q.k is issued beside this tile's p.v. After the last tile it is of no use (beyond kv_len
+            # it is of zeros).
+            ahead = _logits(
+                q, k_desc, batch, kv_head, first_key + BLOCK_N,
+                BLOCK_N=BLOCK_N, HEAD_DIM=HEAD_DIM, DOT_PRECISION=DOT_PRECISION,
+            )  # fmt: skip
+        v = v_desc.load([batch, kv_head, first_key, 0]).reshape(BLOCK_N, HEAD_DIM)
+        acc = tl.dot(p.to(v.dtype), v, acc, input_precision=DOT_PRECISION)
+        m = m_new
+    return acc, l, m, ahead
+
+
+@triton.jit
+def _one_tile(
+    work,  # which (tile of queries, batch and head)
+    q_desc,
+    k_desc,
+    v_desc,
+    out_desc,
+    lse_ptr,
+    lse_stride_batch,
+    lse_stride_head,
+    lse_stride_row,
+    batch_heads,
+    heads,
+    group,
+    tiles_m,
+    q_len,
+    kv_len,
+    qk_scale,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    KV_STAGES: tl.constexpr,
+    IS_CAUSAL: tl.constexpr,
+    USE_EXP2: tl.constexpr,
+    TILE_ORDER: tl.constexpr,
+    OVERLAP_QK: tl.constexpr,
+    DOT_PRECISION: tl.constexpr,
+):
+    """Attend BLOCK_M queries of one head to all keys that they see."""
+    LN2: tl.constexpr = 0.6931471805599453
+    if TILE_ORDER == "ascending":
+        tile_m = work % tiles_m
+        batch_head = work // tiles_m
+    elif TILE_ORDER == "descending":
+        tile_m = tiles_m - 1 - work % tiles_m
+        batch_head = work // tiles_m
+    else:
+        # longest_first: the last tiles of all heads, which see most keys, then the last but one.
+        tile_m = tiles_m - 1 - work // batch_heads
+        batch_head = work % batch_heads
+    batch = batch_head // heads
+    head = batch_head % heads
+    kv_head = head // group
+    query = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
+
+    # Bottom-right aligned: query i sees the keys up to i + kv_len - q_len.
+    diagonal = kv_len - q_len
+    last_key = query + diagonal
+    if IS_CAUSAL:
+        unmasked = tl.minimum(tile_m * BLOCK_M + diagonal + 1, kv_len)
+        end = tl.minimum(tl.minimum((tile_m + 1) * BLOCK_M, q_len) + diagonal, kv_len)
+    else:
+        unmasked = kv_len
+        end = kv_len
+    # Whole tiles of keys that every query sees; then those that some query sees, or that are cut off.
+    unmasked = tl.maximum(unmasked, 0) // BLOCK_N * BLOCK_N
+
+    m = tl.full([BLOCK_M], float("-inf"), tl.float32)
+    l = tl.zeros([BLOCK_M], tl.float32)
+    acc = tl.zeros([BLOCK_M, HEAD_DIM], tl.float32)
+    q = q_desc.load([batch, head, tile_m * BLOCK_M, 0]).reshape(BLOCK_M, HEAD_DIM)
+    if OVERLAP_QK:
+        ahead = _logits(
+            q, k_desc, batch, kv_head, 0, BLOCK_N=BLOCK_N, HEAD_DIM=HEAD_DIM, DOT_PRECISION=DOT_PRECISION
+        )
+    else:
+        ahead = 0.0
+    acc, l, m, ahead = _attend(
+        acc, l, m, ahead, q, k_desc, v_desc, batch, kv_head, last_key, kv_len, 0, unmasked, qk_scale,
+        BLOCK_N=BLOCK_N, HEAD_DIM=HEAD_DIM, KV_STAGES=KV_STAGES, MASKED=False, IS_CAUSAL=IS_CAUSAL,
+        USE_EXP2=USE_EXP2, OVERLAP_QK=OVERLAP_QK, DOT_PRECISION=DOT_PRECISION,
+    )  # fmt: skip
+    acc, l, m, ahead = _attend(
+        acc, l, m, ahead, q, k_desc, v_desc, batch, kv_head, last_key, kv_len, unmasked, end, qk_scale,
+        BLOCK_N=BLOCK_N, HEAD_DIM=HEAD_DIM, KV_STAGES=KV_STAGES, MASKED=True, IS_CAUSAL=IS_CAUSAL,
+        USE_EXP2=USE_EXP2, OVERLAP_QK=OVERLAP_QK, DOT_PRECISION=DOT_PRECISION,
+    )  # fmt: skip
+
+    # Only a query without any visible key has l = 0: its output is 0 and its log-sum-exp -inf.
+    l_safe = tl.where(l == 0.0, 1.0, l)
+    out = (acc / l_safe[:, None]).to(q.dtype).reshape(1, 1, BLOCK_M, HEAD_DIM)
+    if USE_EXP2:
+        lse = (m + tl.log2(l_safe)) * LN2
+    else:
+        lse = m + tl.log(l_safe)
+    out_desc.store([batch, head, tile_m * BLOCK_M, 0], out)
+    lse_head = lse_ptr + batch.to(tl.int64) * lse_stride_batch + head.to(tl.int64) * lse_stride_head
+    tl.store(lse_head + query.to(tl.int64) * lse_stride_row, lse, mask=query < q_len)
+
+
+@triton.jit(do_not_specialize=["batch_heads", "heads", "group", "tiles_m", "q_len", "kv_len"])
+def attention_fwd_kernel(
+    q_desc,  # [batch, heads, q_len, HEAD_DIM] in blocks of [1, 1, BLOCK_M, HEAD_DIM]
+    k_desc,  # [batch, heads / group, kv_len, HEAD_DIM] in blocks of [1, 1, BLOCK_N, HEAD_DIM]
+    v_desc,  # [batch, heads / group, kv_len, HEAD_DIM] in blocks of [1, 1, BLOCK_N, HEAD_DIM]
+    out_desc,  # [batch, heads, q_len, HEAD_DIM] in blocks of [1, 1, BLOCK_M, HEAD_DIM]
+    lse_ptr,  # [batch, heads, q_len] fp32, natural logarithm of the sum of exponentials
+    lse_stride_batch,
+    lse_stride_head,
+    lse_stride_row,
+    batch_heads,
+    heads,
+    group,  # query heads for each key/value head
+    tiles_m,  # tiles of queries in a head
+    q_len,
+    kv_len,
+    qk_scale,  # at least 0; times log2(e) where USE_EXP2
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    KV_STAGES: tl.constexpr,
+    IS_CAUSAL: tl.constexpr,
+    USE_EXP2: tl.constexpr,
+    TILE_ORDER: tl.constexpr,
+    PERSISTENT: tl.constexpr,
+    OVERLAP_QK: tl.constexpr,
+    DOT_PRECISION: tl.constexpr,
+):
+    """One program attends BLOCK_M queries of one head, or of several one after the other (where PERSISTENT)."""
+    if PERSISTENT:
+        for work in tl.range(tl.program_id(0), tiles_m * batch_heads, tl.num_programs(0)):
+            _one_tile(
+                work, q_desc, k_desc, v_desc, out_desc, lse_ptr, lse_stride_batch, lse_stride_head, lse_stride_row,
+                batch_heads, heads, group, tiles_m, q_len, kv_len, qk_scale, BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N,
+                HEAD_DIM=HEAD_DIM, KV_STAGES=KV_STAGES, IS_CAUSAL=IS_CAUSAL, USE_EXP2=USE_EXP2, TILE_ORDER=TILE_ORDER,
+                OVERLAP_QK=OVERLAP_QK, DOT_PRECISION=DOT_PRECISION,
+            )  # fmt: skip
+    else:
+        _one_tile(
+            tl.program_id(0), q_desc, k_desc, v_desc, out_desc, lse_ptr, lse_stride_batch, lse_stride_head,
+            lse_stride_row, batch_heads, heads, group, tiles_m, q_len, kv_len, qk_scale, BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N, HEAD_DIM=HEAD_DIM, KV_STAGES=KV_STAGES, IS_CAUSAL=IS_CAUSAL, USE_EXP2=USE_EXP2,
+            TILE_ORDER=TILE_ORDER, OVERLAP_QK=OVERLAP_QK, DOT_PRECISION=DOT_PRECISION,
+        )  # fmt: skip
+
+
+def launch(
+    q,
+    k,
+    v,
+    out,
+    lse,
+    *,
+    scale,
+    IS_CAUSAL,
+    USE_EXP2,
+    TILE_ORDER,
+    PERSISTENT,
+    OVERLAP_QK,
+    DOT_PRECISION,
+    BLOCK_M,
+    BLOCK_N,
+    KV_STAGES,
+    NUM_PROGRAMS,
+    num_warps,
+):
+    """Write softmax(scale q.k) v into ``out`` and the log-sum-exp into ``lse``.
+
+    q, out [batch, heads, q_len, head_dim]; k, v [batch, kv_heads, kv_len, head_dim]; lse [batch, heads, q_len] fp32.
+    head_dim is a power of two with unit stride; q, k, v and out start, and their other strides are, at multiples of 16
+    bytes. ``scale`` is at least 0. ``NUM_PROGRAMS`` matters where PERSISTENT.
+    """
+    LOG2E = 1.4426950408889634
+    batch, heads, q_len, head_dim = q.shape
+    kv_heads, kv_len = k.shape[1], k.shape[2]
+    tiles_m = triton.cdiv(q_len, BLOCK_M)
+    tiles = tiles_m * batch * heads
+
+    def rows(x, block):
+        return TensorDescriptor(x, list(x.shape), list(x.stride()), [1, 1, block, head_dim])
+
+    attention_fwd_kernel[(min(tiles, NUM_PROGRAMS) if PERSISTENT else tiles,)](
+        rows(q, BLOCK_M),
+        rows(k, BLOCK_N),
+        rows(v, BLOCK_N),
+        rows(out, BLOCK_M),
+        lse,
+        lse.stride(0),
+        lse.stride(1),
+        lse.stride(2),
+        batch * heads,
+        heads,
+        heads // kv_heads,
+        tiles_m,
+        q_len,
+        kv_len,
+        scale * LOG2E if USE_EXP2 else scale,
+        BLOCK_M=BLOCK_M,
+        BLOCK_N=BLOCK_N,
+        HEAD_DIM=head_dim,
+        KV_STAGES=KV_STAGES,
+        IS_CAUSAL=IS_CAUSAL,
+        USE_EXP2=USE_EXP2,
+        TILE_ORDER=TILE_ORDER,
+        PERSISTENT=PERSISTENT,
+        OVERLAP_QK=OVERLAP_QK,
+        DOT_PRECISION=DOT_PRECISION,
+        num_warps=num_warps,
+        num_stages=KV_STAGES,
+    )

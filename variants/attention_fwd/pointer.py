@@ -1,0 +1,252 @@
+"""Attention forward with ordinary masked loads: runs on every GPU that Triton compiles for, for any head_dim and strides.
+
+One program owns BLOCK_M queries of one head and keeps for each of them the running maximum m, the running sum l and the
+unnormalised output acc. For each tile of BLOCK_N keys, with x = q.k scaled:
+m_new = max(m, max(x)); alpha = exp(m - m_new); p = exp(x - m_new); l = l*alpha + sum(p); acc = acc*alpha + p.v.
+Tiles of keys that every query of the block sees take no mask and run in a loop of their own.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _attend(
+    acc,  # [BLOCK_M, HEAD_DIM_PADDED] fp32, unnormalised output
+    l,  # [BLOCK_M] fp32, running sum
+    m,  # [BLOCK_M] fp32, running maximum
+    q,  # [BLOCK_M, HEAD_DIM_PADDED]
+    k_ptr,  # [kv_len, HEAD_DIM] of this head
+    v_ptr,  # [kv_len, HEAD_DIM] of this head
+    k_stride_row,
+    v_stride_row,
+    last_key,  # [BLOCK_M], the last key that each query sees
+    kv_len,
+    start,  # a multiple of BLOCK_N
+    end,
+    qk_scale,
+    BLOCK_N: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    HEAD_DIM_PADDED: tl.constexpr,
+    MASKED: tl.constexpr,
+    IS_CAUSAL: tl.constexpr,
+    USE_EXP2: tl.constexpr,
+    DOT_PRECISION: tl.constexpr,
+):
+    """Take the keys from ``start`` to ``end`` into acc, l and m."""
+    dim = tl.arange(0, HEAD_DIM_PADDED)[None, :]
+    for first_key in tl.range(start, end, BLOCK_N):
+        key = first_key + tl.arange(0, BLOCK_N)
+        k_tile = k_ptr + key.to(tl.int64)[:, None] * k_stride_row + dim
+        v_tile = v_ptr + key.to(tl.int64)[:, None] * v_stride_row + dim
+        if MASKED:
+            inside = (key < kv_len)[:, None] & (dim < HEAD_DIM)
+            k = tl.load(k_tile, mask=inside, other=0.0)
+        elif HEAD_DIM == HEAD_DIM_PADDED:
+            k = tl.load(k_tile)
+        else:
+            k = tl.load(k_tile, mask=dim < HEAD_DIM, other=0.0)
+        x = tl.dot(q, tl.trans(k), input_precision=DOT_PRECISION)
+        if MASKED:
+            if IS_CAUSAL:
+                visible = (key[None, :] <= last_key[:, None]) & (key[None, :] < kv_len)
+            else:
+                visible = key[None, :] < kv_len
+            x = tl.where(visible, x * qk_scale, float("-inf"))
+            m_new = tl.maximum(m, tl.max(x, axis=1))
+            # A query that has seen no key keeps m = -inf: subtract 0 instead, so that p and alpha are 0 and not NaN.
+            m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)
+            x = x - m_safe[:, None]
+        else:
+            # Scaling the maximum instead of x leaves one fused multiply-add an element. It takes qk_scale >= 0.
+            m_new = tl.maximum(m, tl.max(x, axis=1) * qk_scale)
+            m_safe = m_new
+            x = x * qk_scale - m_safe[:, None]
+        if USE_EXP2:
+            p = tl.exp2(x)
+            alpha = tl.exp2(m - m_safe)
+        else:
+            p = tl.exp(x)
+            alpha = tl.exp(m - m_safe)
+        l = l * alpha + tl.sum(p, axis=1)
+        acc = acc * alpha[:, None]
+        if MASKED:
+            v = tl.load(v_tile, mask=inside, other=0.0)
+        elif HEAD_DIM == HEAD_DIM_PADDED:
+            v = tl.load(v_tile)
+        else:
+            v = tl.load(v_tile, mask=dim < HEAD_DIM, other=0.0)
+        acc = tl.dot(p.to(v.dtype), v, acc, input_precision=DOT_PRECISION)
+        m = m_new
+    return acc, l, m
+
+
+@triton.jit(do_not_specialize=["batch_heads", "heads", "group", "tiles_m", "q_len", "kv_len"])
+def attention_fwd_kernel(
+    q_ptr,  # [batch, heads, q_len, HEAD_DIM], unit stride along HEAD_DIM, as the next three
+    k_ptr,  # [batch, heads / group, kv_len, HEAD_DIM]
+    v_ptr,  # [batch, heads / group, kv_len, HEAD_DIM]
+    out_ptr,  # [batch, heads, q_len, HEAD_DIM]
+    lse_ptr,  # [batch, heads, q_len] fp32, natural logarithm of the sum of exponentials
+    q_stride_batch,
+    q_stride_head,
+    q_stride_row,
+    k_stride_batch,
+    k_stride_head,
+    k_stride_row,
+    v_stride_batch,
+    v_stride_head,
+    v_stride_row,
+    out_stride_batch,
+    out_stride_head,
+    out_stride_row,
+    lse_stride_batch,
+    lse_stride_head,
+    lse_stride_row,
+    batch_heads,
+    heads,
+    group,  # query heads for each key/value head
+    tiles_m,  # tiles of queries in a head
+    q_len,
+    kv_len,
+    qk_scale,  # at least 0; times log2(e) where USE_EXP2
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    HEAD_DIM_PADDED: tl.constexpr,
+    IS_CAUSAL: tl.constexpr,
+    USE_EXP2: tl.constexpr,
+    TILE_ORDER: tl.constexpr,
+    DOT_PRECISION: tl.constexpr,
+):
+    """One program attends BLOCK_M queries of one head to all keys that they see."""
+    LN2: tl.constexpr = 0.6931471805599453
+    work = tl.program_id(0)
+    if TILE_ORDER == "ascending":
+        tile_m = work % tiles_m
+        batch_head = work // tiles_m
+    elif TILE_ORDER == "descending":
+        tile_m = tiles_m - 1 - work % tiles_m
+        batch_head = work // tiles_m
+    else:
+        # longest_first: the last tiles of all heads, which see most keys, then the last but one.
+        tile_m = tiles_m - 1 - work // batch_heads
+        batch_head = work % batch_heads
+    batch = (batch_head // heads).to(tl.int64)
+    head = batch_head % heads
+    kv_head = (head // group).to(tl.int64)
+    head = head.to(tl.int64)
+    q_head = q_ptr + batch * q_stride_batch + head * q_stride_head
+    k_head = k_ptr + batch * k_stride_batch + kv_head * k_stride_head
+    v_head = v_ptr + batch * v_stride_batch + kv_head * v_stride_head
+    out_head = out_ptr + batch * out_stride_batch + head * out_stride_head
+    lse_head = lse_ptr + batch * lse_stride_batch + head * lse_stride_head
+
+    query = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
+    row = query.to(tl.int64)
+    dim = tl.arange(0, HEAD_DIM_PADDED)[None, :]
+    inside = (query < q_len)[:, None] & (dim < HEAD_DIM)
+    q = tl.load(q_head + row[:, None] * q_stride_row + dim, mask=inside, other=0.0)
+
+    # Bottom-right aligned: query i sees the keys up to i + kv_len - q_len.
+    diagonal = kv_len - q_len
+    last_key = query + diagonal
+    if IS_CAUSAL:
+        unmasked = tl.minimum(tile_m * BLOCK_M + diagonal + 1, kv_len)
+        end = tl.minimum(tl.minimum((tile_m + 1) * BLOCK_M, q_len) + diagonal, kv_len)
+    else:
+        unmasked = kv_len
+        end = kv_len
+    # Whole tiles of keys that every query sees; then those that some query sees, or that are cut off.
+    unmasked = tl.maximum(unmasked, 0) // BLOCK_N * BLOCK_N
+
+    m = tl.full([BLOCK_M], float("-inf"), tl.float32)
+    l = tl.zeros([BLOCK_M], tl.float32)
+    acc = tl.zeros([BLOCK_M, HEAD_DIM_PADDED], tl.float32)
+    acc, l, m = _attend(
+        acc, l, m, q, k_head, v_head, k_stride_row, v_stride_row, last_key, kv_len, 0, unmasked, qk_scale,
+        BLOCK_N=BLOCK_N, HEAD_DIM=HEAD_DIM, HEAD_DIM_PADDED=HEAD_DIM_PADDED, MASKED=False, IS_CAUSAL=IS_CAUSAL,
+        USE_EXP2=USE_EXP2, DOT_PRECISION=DOT_PRECISION,
+    )  # fmt: skip
+    acc, l, m = _attend(
+        acc, l, m, q, k_head, v_head, k_stride_row, v_stride_row, last_key, kv_len, unmasked, end, qk_scale,
+        BLOCK_N=BLOCK_N, HEAD_DIM=HEAD_DIM, HEAD_DIM_PADDED=HEAD_DIM_PADDED, MASKED=True, IS_CAUSAL=IS_CAUSAL,
+        USE_EXP2=USE_EXP2, DOT_PRECISION=DOT_PRECISION,
+    )  # fmt: skip
+
+    # Only a query without any visible key has l = 0: its output is 0 and its log-sum-exp -inf.
+    l_safe = tl.where(l == 0.0, 1.0, l)
+    out = (acc / l_safe[:, None]).to(out_ptr.dtype.element_ty)
+    if USE_EXP2:
+        lse = (m + tl.log2(l_safe)) * LN2
+    else:
+        lse = m + tl.log(l_safe)
+    tl.store(out_head + row[:, None] * out_stride_row + dim, out, mask=inside)
+    tl.store(lse_head + row * lse_stride_row, lse, mask=query < q_len)
+
+
+def launch(
+    q,
+    k,
+    v,
+    out,
+    lse,
+    *,
+    scale,
+    IS_CAUSAL,
+    USE_EXP2,
+    TILE_ORDER,
+    DOT_PRECISION,
+    BLOCK_M,
+    BLOCK_N,
+    num_warps,
+    num_stages,
+):
+    """Write softmax(scale q.k) v into ``out`` and the log-sum-exp into ``lse``.
+
+    q, out [batch, heads, q_len, head_dim]; k, v [batch, kv_heads, kv_len, head_dim]; lse [batch, heads, q_len] fp32. Any
+    strides, but 1 along head_dim. ``scale`` is at least 0.
+    """
+    LOG2E = 1.4426950408889634
+    batch, heads, q_len, head_dim = q.shape
+    kv_heads, kv_len = k.shape[1], k.shape[2]
+    tiles_m = triton.cdiv(q_len, BLOCK_M)
+    attention_fwd_kernel[(tiles_m * batch * heads,)](
+        q,
+        k,
+        v,
+        out,
+        lse,
+        q.stride(0),
+        q.stride(1),
+        q.stride(2),
+        k.stride(0),
+        k.stride(1),
+        k.stride(2),
+        v.stride(0),
+        v.stride(1),
+        v.stride(2),
+        out.stride(0),
+        out.stride(1),
+        out.stride(2),
+        lse.stride(0),
+        lse.stride(1),
+        lse.stride(2),
+        batch * heads,
+        heads,
+        heads // kv_heads,
+        tiles_m,
+        q_len,
+        kv_len,
+        scale * LOG2E if USE_EXP2 else scale,
+        BLOCK_M=BLOCK_M,
+        BLOCK_N=BLOCK_N,
+        HEAD_DIM=head_dim,
+        HEAD_DIM_PADDED=triton.next_power_of_2(head_dim),
+        IS_CAUSAL=IS_CAUSAL,
+        USE_EXP2=USE_EXP2,
+        TILE_ORDER=TILE_ORDER,
+        DOT_PRECISION=DOT_PRECISION,
+        num_warps=num_warps,
+        num_stages=num_stages,
+    )

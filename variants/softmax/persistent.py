@@ -1,0 +1,78 @@
+"""Row softmax with the whole row in one block, by programs that stay: while one row is computed, the next ones arrive.
+
+Each program walks over the rows with a stride of the number of programs. The loop's loads are pipelined: LOAD_STAGES - 1
+rows are on their way into shared memory, so that the memory is busy during the reductions of a row.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit(do_not_specialize=["rows"])
+def softmax_persistent_kernel(
+    x_ptr,  # [rows, cols], any float dtype; rows are x_row_stride elements apart
+    out_ptr,  # [rows, cols]; rows are out_row_stride elements apart
+    x_row_stride,
+    out_row_stride,
+    rows,
+    cols,  # at most BLOCK_COLS
+    BLOCK_COLS: tl.constexpr,
+    LOAD_STAGES: tl.constexpr,
+    USE_EXP2: tl.constexpr,
+    RECOMPUTE_EXP: tl.constexpr,
+    STREAM_HINTS: tl.constexpr,
+):
+    """One program computes the rows program_id, program_id + num_programs, ..."""
+    LOG2E: tl.constexpr = 1.4426950408889634
+    # Every element is read once and written once: neither need stay in the cache.
+    LOAD_HINT: tl.constexpr = "evict_first" if STREAM_HINTS else ""
+    STORE_HINT: tl.constexpr = ".cs" if STREAM_HINTS else ""
+    col = tl.arange(0, BLOCK_COLS)
+    inside = col < cols
+    for row in tl.range(tl.program_id(0), rows, tl.num_programs(0), num_stages=LOAD_STAGES):
+        x_row = x_ptr + row.to(tl.int64) * x_row_stride
+        out_row = out_ptr + row.to(tl.int64) * out_row_stride
+        x = tl.load(x_row + col, mask=inside, other=float("-inf"), eviction_policy=LOAD_HINT)
+        logits = x.to(tl.float32)
+        if USE_EXP2:
+            logits = logits * LOG2E
+        # A row of nothing but -inf has -inf - -inf here: NaN throughout, as it should.
+        m = tl.max(logits, axis=0)
+        if USE_EXP2:
+            p = tl.exp2(logits - m)
+        else:
+            p = tl.exp(logits - m)
+        l = tl.sum(p, axis=0)
+        if RECOMPUTE_EXP:
+            # A second exponential instead of p / l: x waits in its own (shorter) format, and p need not be kept.
+            if USE_EXP2:
+                y = tl.exp2(x.to(tl.float32) * LOG2E - (m + tl.log2(l)))
+            else:
+                y = tl.exp(x.to(tl.float32) - (m + tl.log(l)))
+        else:
+            y = p * (1.0 / l)
+        tl.store(out_row + col, y.to(out_ptr.dtype.element_ty), mask=inside, cache_modifier=STORE_HINT)
+
+
+def launch(
+    x, out, *, BLOCK_COLS, LOAD_STAGES, NUM_PROGRAMS, USE_EXP2, RECOMPUTE_EXP, STREAM_HINTS, num_warps
+):
+    """Write the softmax of ``x`` over its last axis into ``out``; both [rows, cols] with unit stride along cols.
+
+    ``BLOCK_COLS`` is a power of two of at least cols; ``NUM_PROGRAMS`` programs share the rows.
+    """
+    rows, cols = x.shape
+    softmax_persistent_kernel[(min(rows, NUM_PROGRAMS),)](
+        x,
+        out,
+        x.stride(0),
+        out.stride(0),
+        rows,
+        cols,
+        BLOCK_COLS=BLOCK_COLS,
+        LOAD_STAGES=LOAD_STAGES,
+        USE_EXP2=USE_EXP2,
+        RECOMPUTE_EXP=RECOMPUTE_EXP,
+        STREAM_HINTS=STREAM_HINTS,
+        num_warps=num_warps,
+    )

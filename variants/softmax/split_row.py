@@ -1,0 +1,141 @@
+"""Row softmax with several programs a row, for few and long rows: two kernels.
+
+The first gives the maximum m and the sum l of every split of a row; the second combines them (M = max m,
+L = sum l exp(m - M)) and writes exp(x - M) / L. A split is a run of whole tiles; trailing splits may be empty.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def softmax_split_partial_kernel(
+    x_ptr,  # [rows, cols], any float dtype; rows are x_row_stride elements apart
+    part_ptr,  # [rows, SPLITS, 2] fp32: m and l of each split (m = -inf and l = 0 where it is empty)
+    x_row_stride,
+    cols,
+    split_cols,  # a multiple of BLOCK_COLS
+    SPLITS: tl.constexpr,
+    BLOCK_COLS: tl.constexpr,
+    LOAD_STAGES: tl.constexpr,
+    USE_EXP2: tl.constexpr,
+    STREAM_HINTS: tl.constexpr,
+):
+    """One program takes one split of one row to its m and l, in tiles of BLOCK_COLS columns."""
+    LOG2E: tl.constexpr = 1.4426950408889634
+    # The second kernel reads x again.
+    LOAD_HINT: tl.constexpr = "evict_last" if STREAM_HINTS else ""
+    row = tl.program_id(0) // SPLITS
+    split = tl.program_id(0) % SPLITS
+    x_row = x_ptr + row.to(tl.int64) * x_row_stride
+    lanes = tl.arange(0, BLOCK_COLS)
+    m = tl.full([BLOCK_COLS], float("-inf"), tl.float32)
+    l = tl.zeros([BLOCK_COLS], tl.float32)
+    end = tl.minimum((split + 1) * split_cols, cols)
+    for start in tl.range(split * split_cols, end, BLOCK_COLS, num_stages=LOAD_STAGES):
+        col = start + lanes
+        x = tl.load(x_row + col, mask=col < cols, other=float("-inf"), eviction_policy=LOAD_HINT)
+        logits = x.to(tl.float32)
+        if USE_EXP2:
+            logits = logits * LOG2E
+        m_new = tl.maximum(m, logits)
+        # A lane that has seen only -inf keeps l = 0: -inf - -inf would be NaN.
+        m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)
+        if USE_EXP2:
+            l = l * tl.exp2(m - m_safe) + tl.exp2(logits - m_safe)
+        else:
+            l = l * tl.exp(m - m_safe) + tl.exp(logits - m_safe)
+        m = m_new
+    m_split = tl.max(m, axis=0)
+    m_safe = tl.where(m_split == float("-inf"), 0.0, m_split)
+    if USE_EXP2:
+        l_split = tl.sum(l * tl.exp2(m - m_safe), axis=0)
+    else:
+        l_split = tl.sum(l * tl.exp(m - m_safe), axis=0)
+    part = part_ptr + (row.to(tl.int64) * SPLITS + split) * 2
+    tl.store(part, m_split)
+    tl.store(part + 1, l_split)
+
+
+@triton.jit
+def softmax_split_write_kernel(
+    x_ptr,  # [rows, cols], any float dtype; rows are x_row_stride elements apart
+    out_ptr,  # [rows, cols]; rows are out_row_stride elements apart
+    part_ptr,  # [rows, SPLITS, 2] fp32: m and l of each split
+    x_row_stride,
+    out_row_stride,
+    cols,
+    split_cols,  # a multiple of BLOCK_COLS
+    SPLITS: tl.constexpr,
+    BLOCK_COLS: tl.constexpr,
+    LOAD_STAGES: tl.constexpr,
+    USE_EXP2: tl.constexpr,
+    STREAM_HINTS: tl.constexpr,
+):
+    """One program combines the splits of one row and writes one split of it."""
+    LOG2E: tl.constexpr = 1.4426950408889634
+    LOAD_HINT: tl.constexpr = "evict_first" if STREAM_HINTS else ""
+    STORE_HINT: tl.constexpr = ".cs" if STREAM_HINTS else ""
+    row = tl.program_id(0) // SPLITS
+    split = tl.program_id(0) % SPLITS
+    x_row = x_ptr + row.to(tl.int64) * x_row_stride
+    out_row = out_ptr + row.to(tl.int64) * out_row_stride
+    part = part_ptr + (row.to(tl.int64) * SPLITS + tl.arange(0, SPLITS)) * 2
+    m = tl.load(part)
+    l = tl.load(part + 1)
+    # A row of nothing but -inf has -inf - -inf here: NaN throughout, as it should.
+    m_row = tl.max(m, axis=0)
+    if USE_EXP2:
+        l_row = tl.sum(l * tl.exp2(m - m_row), axis=0)
+    else:
+        l_row = tl.sum(l * tl.exp(m - m_row), axis=0)
+    scale = 1.0 / l_row
+    lanes = tl.arange(0, BLOCK_COLS)
+    end = tl.minimum((split + 1) * split_cols, cols)
+    for start in tl.range(split * split_cols, end, BLOCK_COLS, num_stages=LOAD_STAGES):
+        col = start + lanes
+        x = tl.load(x_row + col, mask=col < cols, other=float("-inf"), eviction_policy=LOAD_HINT)
+        if USE_EXP2:
+            y = tl.exp2(x.to(tl.float32) * LOG2E - m_row) * scale
+        else:
+            y = tl.exp(x.to(tl.float32) - m_row) * scale
+        tl.store(out_row + col, y.to(out_ptr.dtype.element_ty), mask=col < cols, cache_modifier=STORE_HINT)
+
+
+def launch(x, out, *, BLOCK_COLS, SPLITS, LOAD_STAGES, USE_EXP2, STREAM_HINTS, num_warps):
+    """Write the softmax of ``x`` over its last axis into ``out``; both [rows, cols] with unit stride along cols.
+
+    ``SPLITS`` is a power of two.
+    """
+    rows, cols = x.shape
+    part = torch.empty((rows, SPLITS, 2), dtype=torch.float32, device=x.device)
+    split_cols = triton.cdiv(triton.cdiv(cols, SPLITS), BLOCK_COLS) * BLOCK_COLS
+    softmax_split_partial_kernel[(rows * SPLITS,)](
+        x,
+        part,
+        x.stride(0),
+        cols,
+        split_cols,
+        SPLITS=SPLITS,
+        BLOCK_COLS=BLOCK_COLS,
+        LOAD_STAGES=LOAD_STAGES,
+        USE_EXP2=USE_EXP2,
+        STREAM_HINTS=STREAM_HINTS,
+        num_warps=num_warps,
+    )
+    softmax_split_write_kernel[(rows * SPLITS,)](
+        x,
+        out,
+        part,
+        x.stride(0),
+        out.stride(0),
+        cols,
+        split_cols,
+        SPLITS=SPLITS,
+        BLOCK_COLS=BLOCK_COLS,
+        LOAD_STAGES=LOAD_STAGES,
+        USE_EXP2=USE_EXP2,
+        STREAM_HINTS=STREAM_HINTS,
+        num_warps=num_warps,
+    )
