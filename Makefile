@@ -28,8 +28,8 @@ demo: install ## Tune two small problems without a GPU (or with one), and print 
 	@export TUNER_DB=$${TUNER_DB:-sqlite:///$(CURDIR)/demo.db}; set -ex; \
 	$(BIN)/tuner tune softmax --shape rows=512,cols=4096 --dtype bf16 --trials 12; \
 	$(BIN)/tuner tune attention_fwd --shape batch=1,heads=2,q_len=512,kv_len=512,head_dim=64 --dtype bf16 --causal --trials 8; \
-	$(BIN)/tuner best softmax --shape rows=512,cols=4096 --dtype bf16; \
-	$(BIN)/tuner best attention_fwd --shape batch=1,heads=2,q_len=512,kv_len=512,head_dim=64 --dtype bf16 --causal
+	$(BIN)/tuner best softmax --estimated --shape rows=512,cols=4096 --dtype bf16; \
+	$(BIN)/tuner best attention_fwd --estimated --shape batch=1,heads=2,q_len=512,kv_len=512,head_dim=64 --dtype bf16 --causal
 
 test: lint format-check types wheel-test ## What CI runs: lint, format, types, then the whole suite on the built wheel
 

@@ -10,7 +10,7 @@ from textwrap import indent
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuner.render import render
+from tuner.rendering import render
 from tuner.template import read_template
 
 CHOICES = {"FAST": [False, True], "STAGES": [-1, 0, 1, 2], "ORDER": ["up", "down"]}

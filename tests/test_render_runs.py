@@ -13,7 +13,7 @@ import pytest
 
 from tests.checkout import other_tritons
 from tests.templates import SOFTMAX
-from tuner.render import render
+from tuner.rendering import render
 from tuner.template import read_template
 
 INTERPRET = """

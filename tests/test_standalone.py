@@ -13,7 +13,7 @@ from tuner import operators
 from tuner.config import Config
 from tuner.device import Stack
 from tuner.problem import Problem
-from tuner.render import render
+from tuner.rendering import render
 from tuner.standalone import StandaloneHeader, standalone
 from tuner.template import read_template
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tuner.render import render
+from tuner.rendering import render
 from tuner.shipped import search_spaces_dir, variants_dir
 from tuner.template import Template, load_template
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time as clock
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +92,8 @@ def tune(
         trials = DEFAULT_TRIALS
     listener = on_event or (lambda event: None)
     chosen = load_space(space or problem.operator)
-    with Store.open(db or default_url()) as store, _machine(target, gpu, workers) as machine:
+    processes = _machine(target, gpu, workers)  # refuses what it can before a database is made
+    with Store.open(db or default_url()) as store, processes as machine:
         bound = chosen.bind(problem, machine.device, gpu=machine.measures)
         _refuse_empty(bound)
         spec = StudySpec(
@@ -100,7 +101,7 @@ def tune(
             device=machine.device,
             stack=machine.stack,
             space_name=problem.operator if space is None else Path(space).stem,
-            space_digest=chosen.digest,
+            space_digest=bound.digest,
             space_text=chosen.path.read_text(encoding="utf-8"),
             sampler=sampler,
             seed=seed,
@@ -136,7 +137,7 @@ def tune(
         )
         for name, why in bound.refused.items():
             listener(Notice(f"template {name} is left out: {why}"))
-        with _holding_gpu(machine, listener):
+        with closing(proposer), _holding_gpu(machine, listener):
             funnel: Funnel
             if machine.measures:
                 typical = office.candidate(bound.plain()[0])
@@ -197,7 +198,7 @@ def render(
     bound = chosen.bind(problem, winner.device if winner else named_target(device or DEFAULT_TARGET))
     _refuse_empty(bound)
     picked = _same(bound, winner.config) if winner else bound.parse(config or "")
-    from tuner.render import render as render_template
+    from tuner.rendering import render as render_template
 
     variant = render_template(bound.template(picked), dict(picked.switches), triton_version)
     profile, operator = bound.precision(picked), get(problem.operator)

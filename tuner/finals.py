@@ -101,15 +101,13 @@ class Rounds:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the finals say. ``measurements`` are the finalists' by config key; ``wrong``: those that failed the check
-    now."""
+    """What the finals say. ``measurements`` are the finalists' by config key."""
 
     winner: Contender
     kind: str
     verdict: str
     decision: Decision
     measurements: Mapping[str, Measurement]
-    wrong: Mapping[str, str]
     unstable: bool
 
 
@@ -160,11 +158,17 @@ class Finals:
                 wait([worker], 1.0)  # type: ignore[list-item]
                 worker.poll()
 
-    def finals(self, workers: Sequence[Worker], finalists: Sequence[Contender], anchor: Contender) -> Outcome | None:
-        """Re-measure ``finalists`` interleaved, in one process after the other, checked anew; None if none survived."""
+    def finals(
+        self, workers: Sequence[Worker], finalists: Sequence[Contender], anchor: Contender
+    ) -> tuple[Outcome | None, dict[str, str]]:
+        """Re-measure ``finalists`` interleaved, in one process after the other, checked anew.
+
+        Returns the outcome (None where none survived), and why by config key for those that failed the check now.
+        """
         field_ = list({c.key: c for c in (*finalists, anchor)}.values())
         entries = (*(c.candidate for c in field_), anchor.candidate)  # the anchor twice: the A/A control
-        rounds, wrong = Rounds(), {}
+        rounds = Rounds()
+        wrong: dict[str, str] = {}
         for process, worker in enumerate(workers):
             job = RoundsJob(
                 self.problem, self.device, entries, 0, FINAL_ROUNDS, self.seed + 1 + process, check_first=True
@@ -180,11 +184,9 @@ class Finals:
             rounds.samples.pop(key, None)
             rounds.samples.pop(f"{key}/again", None)
         field_ = [c for c in field_ if c.key in rounds.samples]
-        if not field_:
-            return None
-        return self._outcome(field_, anchor, rounds, wrong)
+        return (self._outcome(field_, anchor, rounds) if field_ else None), wrong
 
-    def _outcome(self, field_: list[Contender], anchor: Contender, rounds: Rounds, wrong: dict[str, str]) -> Outcome:
+    def _outcome(self, field_: list[Contender], anchor: Contender, rounds: Rounds) -> Outcome:
         samples, unstable = rounds.steady(anchor.key)
         control = f"{anchor.key}/again" if f"{anchor.key}/again" in samples else ""
         decision = decide(
@@ -204,7 +206,7 @@ class Finals:
             verdict = f"the card was unsteady (clocks or anchor moved in over a fifth of the rounds); {verdict}"
         steady = Rounds(samples, rounds.states, rounds.protocols)
         measurements = {c.key: steady.measurement(c.key, "final") for c in field_}
-        return Outcome(winner, WINNER if clear else TIE, verdict, decision, measurements, wrong, unstable)
+        return Outcome(winner, WINNER if clear else TIE, verdict, decision, measurements, unstable)
 
     @staticmethod
     def _by_speed(alive: list[str], raced: Rounds, by_key: Mapping[str, Contender]) -> list[str]:

@@ -1,9 +1,8 @@
 """The way of a config from source to outcome: compiled, refused or checked, and timed or estimated.
 
 Two funnels with one face. Both compile ahead in a pool; ``GpuFunnel`` then hands candidates to the one process that
-owns
-the GPU, ``EstimateFunnel`` checks them in the interpreter and ranks them by a static estimate. A funnel knows nothing
-of the search and the database: a ``Ticket`` goes in, a ``TrialRecord`` comes out.
+owns the GPU, ``EstimateFunnel`` checks them in the interpreter and ranks them by a static estimate. A funnel knows
+nothing of the search and the database: a ``Ticket`` goes in, a ``TrialRecord`` comes out.
 """
 
 from __future__ import annotations
@@ -38,6 +37,8 @@ EVALUATE_LIMIT_S = 20.0
 INTERPRET_LIMIT_S = 60.0
 _SETTING_UP = -1
 _MOST_FAILED_STARTS = 3
+# How long work on the GPU that nobody wants any more may go on before its process is killed: a new one takes seconds.
+_PATIENCE_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,7 @@ class Funnel(ABC):
         return finished
 
     def abandon(self) -> list[Ticket]:
-        """Give up what is still on its way; returns those tickets. Running work is not waited for."""
+        """Give up what is still on its way; returns those tickets. The GPU's process is idle afterwards."""
         self._compilers.drop_waiting()
         tickets = [t.ticket for t in self._travelling.values()]
         self._travelling.clear()
@@ -199,7 +200,7 @@ class Funnel(ABC):
             binary, key = travelling.compiled.binary_hash, travelling.ticket.config.key
             waiting = self._twins.pop(binary, [])
             # What a crash or a time-out says may not hold for a twin; what a check or a timing says does.
-            if outcome in (Outcome.TIMED, Outcome.WRONG):
+            if outcome in (Outcome.TIMED, Outcome.PRUNED, Outcome.WRONG):
                 self._settled[binary] = (key, record)
                 for twin in waiting:
                     self._finish_as_twin(twin, key, record)
@@ -326,6 +327,11 @@ class GpuFunnel(Funnel):
 
     def _abandon(self) -> None:
         self._ready.clear()
+        if self._on_gpu is not None and self.gpu.busy:
+            wait([self.gpu], _PATIENCE_S)  # type: ignore[list-item]
+            if self.gpu.poll() is None:
+                self.gpu.kill()
+        self._on_gpu = None
 
 
 class EstimateFunnel(Funnel):

@@ -11,14 +11,15 @@ from tuner.errors import TemplateError
 
 
 def load_source(path: Path) -> ModuleType:
-    """The module in ``path``, imported once per process under a name made of its path.
+    """The module in ``path``, imported once per process under a name made of its file's name.
 
     Triton reads a kernel's source through ``inspect``, so the module must come from a file. Whatever the file raises
     propagates; ``TemplateError`` where it has no ``launch``.
     """
     name = f"tuner_variant_{path.stem}"
-    if name in sys.modules:
-        return sys.modules[name]
+    known = sys.modules.get(name)
+    if known is not None and known.__file__ == str(path):
+        return known
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise TemplateError(f"{path}: not a Python file")
@@ -26,9 +27,9 @@ def load_source(path: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
+        if not callable(getattr(module, "launch", None)):
+            raise TemplateError(f"{path}: defines no function `launch`")
     except BaseException:
         del sys.modules[name]
         raise
-    if not callable(getattr(module, "launch", None)):
-        raise TemplateError(f"{path}: defines no function `launch`")
     return module

@@ -109,7 +109,7 @@ class LiveDisplay:
         else:
             grid.add_row("stage", f"{p.stage} ({p.in_flight} in flight, {p.compile_queue} to compile)")
             grid.add_row("best", Text(f"{time_text(p.best_us, p.estimated)}  {p.best_label}"))
-            grid.add_row("trials", f"{_of(p.finished, p.max_trials)}: {outcomes_text(p.outcomes)}")
+            grid.add_row("trials", f"{_of(p.finished, p.max_trials)}: {outcomes_text(p.outcomes, p.estimated)}")
             grid.add_row("time", f"{duration_text(p.elapsed_s)}, {duration_text(p.remaining_s)} left")
             if p.gpu_busy_share is not None:
                 grid.add_row("GPU busy", f"{p.gpu_busy_share:.0%}")
@@ -122,7 +122,7 @@ def progress_line(p: Progress) -> str:
     """Everything that the panel shows, on one line."""
     words = [
         f"{duration_text(p.elapsed_s)} {p.stage}",
-        f"{_of(p.finished, p.max_trials)} trials ({outcomes_text(p.outcomes)})",
+        f"{_of(p.finished, p.max_trials)} trials ({outcomes_text(p.outcomes, p.estimated)})",
         f"best {time_text(p.best_us, p.estimated)} {p.best_label}".rstrip(),
         f"{duration_text(p.remaining_s)} left",
     ]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tuner import operators, shipped
 from tuner.bound_template import BoundTemplate
+from tuner.canonical import digest
 from tuner.config import Config, Value
 from tuner.config_text import parse_config_text
 from tuner.device import Device
@@ -118,6 +119,11 @@ class BoundSpace:
     def templates(self) -> tuple[str, ...]:
         """The templates that have valid configs, in the file's order."""
         return tuple(self.bound)
+
+    @cached_property
+    def digest(self) -> str:
+        """A hash of what the file says and of the applicable templates' sources."""
+        return digest([self.space.digest, {name: bound.template.hash for name, bound in self.bound.items()}])
 
     def domain(self, template: str) -> dict[str, tuple[Value, ...]]:
         """The searched names, switches before parameters, with the choices that are not refused on their own."""

@@ -79,6 +79,11 @@ class _Result:
     value_us: float | None
     record: TrialRecord | StoredTrial
 
+    @property
+    def binary(self) -> str:
+        """What it compiles to; the config's key where that is not known."""
+        return self.record.compile_report.binary_hash if self.record.compile_report else self.config.key
+
 
 class StudyRun:
     """Everything that one run of a study needs. Call ``run`` once; it returns whether it was interrupted."""
@@ -136,8 +141,10 @@ class StudyRun:
 
     def _search(self) -> None:
         exhausted = False
+        # Estimates are decided at once; only measuring needs time at the end.
+        deadline = self.budget.search_deadline if self.machine.measures else self.budget.deadline
         while True:
-            over = time.monotonic() >= self.budget.search_deadline
+            over = time.monotonic() >= deadline
             while not over and not exhausted and self._may_ask() and self.funnel.capacity() > 0:
                 exhausted = not self._ask()
             if over:
@@ -279,6 +286,15 @@ class StudyRun:
         )
 
     def _contenders(self) -> list[Contender]:
+        """One config for each binary that was timed: the plain one where it is among them."""
+        by_binary: dict[str, list[_Result]] = {}
+        for result in self._results.values():
+            if result.outcome is Outcome.TIMED:
+                by_binary.setdefault(result.binary, []).append(result)
+        chosen = [
+            min(same, key=lambda r: (r.config.key not in self._plain, bool(r.record.same_as)))
+            for same in by_binary.values()
+        ]
         return [
             Contender(
                 config=r.config,
@@ -287,9 +303,8 @@ class StudyRun:
                 compiled=r.record.compile_report,
                 is_plain=r.config.key in self._plain,
             )
-            for r in self._results.values()
-            # A twin is represented by the config whose binary it shares.
-            if r.outcome is Outcome.TIMED and r.value_us is not None and not r.record.same_as
+            for r in chosen
+            if r.value_us is not None
         ]
 
     def _measured_winner(self) -> WinnerRecord:
@@ -299,7 +314,10 @@ class StudyRun:
         while True:
             contenders = [c for c in self._contenders() if c.key not in excluded]
             if not contenders:
-                raise StudyFailedError(f"{self.study.name}: every finalist failed the check when it was run again")
+                raise StudyFailedError(
+                    f"{self.study.name}: no finalist could be measured again (each failed the check, or its process "
+                    f"ended); `tuner show {self.study.name}` lists the reasons"
+                )
             self._stage = Stage.RACE
             self._report(force=True)
             workers = [self.machine.fresh_worker(f"finals-{i}") for i in range(FINAL_PROCESSES)]
@@ -314,10 +332,10 @@ class StudyRun:
             # The search's process gives up the card: what it keeps there must not differ from one finalist to another.
             busy = funnel.gpu.busy_seconds
             funnel.gpu.kill()
-            outcome = finals.finals(workers, finalists, anchor)
+            outcome, wrong = finals.finals(workers, finalists, anchor)
             funnel.gpu.busy_seconds = busy + sum(w.busy_seconds for w in workers)
+            self._store_wrong(wrong)
             if outcome is not None:
-                self._store_wrong(outcome.wrong)
                 for key, measurement in outcome.measurements.items():
                     self.store.record_measurements(self._results[key].trial_id, [measurement])
                 return self._winner_record(outcome, anchor)
@@ -329,20 +347,23 @@ class StudyRun:
         return needed < _BESIDE_SHARE * self.bound.device.memory_bytes
 
     def _store_wrong(self, wrong: Mapping[str, str]) -> None:
-        """A finalist that failed the check on new inputs is wrong, whatever it was before."""
+        """A finalist that failed the check on new inputs is wrong, whatever it was before, and so are its twins."""
         for key, reason in wrong.items():
-            result = self._results[key]
-            record = TrialRecord(
-                config=result.config,
-                variant_hash=result.record.variant_hash,
-                outcome=Outcome.WRONG,
-                reason=f"in the final re-measurement: {reason}",
-                compile_report=result.record.compile_report,
-                check_report=result.record.check_report,
-                seed=self.seed,
-            )
-            self.store.record_trial(self.study.id, record, self.office.variant(result.config))
-            self._results[key] = _Result(result.trial_id, result.config, Outcome.WRONG, None, record)
+            binary = self._results[key].binary
+            for result in [r for r in self._results.values() if r.binary == binary and r.outcome is Outcome.TIMED]:
+                record = TrialRecord(
+                    config=result.config,
+                    variant_hash=result.record.variant_hash,
+                    outcome=Outcome.WRONG,
+                    reason=f"in the final re-measurement: {reason}",
+                    compile_report=result.record.compile_report,
+                    check_report=result.record.check_report,
+                    same_as="" if result.config.key == key else key,
+                    seed=self.seed,
+                )
+                self.store.record_trial(self.study.id, record, self.office.variant(result.config))
+                wrong_now = _Result(result.trial_id, result.config, Outcome.WRONG, None, record)
+                self._results[result.config.key] = wrong_now
 
     def _winner_record(self, outcome: FinalOutcome, anchor: Contender) -> WinnerRecord:
         winner = outcome.measurements[outcome.winner.key]

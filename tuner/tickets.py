@@ -7,7 +7,7 @@ from itertools import count
 from tuner.config import Config, Value
 from tuner.evaluating import Candidate
 from tuner.funnel import Ticket
-from tuner.render import render
+from tuner.rendering import render
 from tuner.space import BoundSpace
 from tuner.variant import Variant
 from tuner.workspace import Workspace

@@ -38,9 +38,13 @@ def duration_text(seconds: float | None) -> str:
     return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
 
 
-def outcomes_text(outcomes: Mapping[Outcome, int] | Mapping[str, int]) -> str:
-    """``40 timed, 3 wrong``: the outcomes that occurred, timed first; ``none`` where none did."""
+def outcomes_text(outcomes: Mapping[Outcome, int] | Mapping[str, int], estimated: bool = False) -> str:
+    """``40 timed, 3 wrong``: the outcomes that occurred, timed first; ``none`` where none did.
+
+    In a study without a GPU nothing is timed: what ended as ``timed`` there is called ``estimated``.
+    """
     counts = {str(name): count for name, count in outcomes.items() if count}
     order = [str(Outcome.TIMED), *(str(o) for o in Outcome if o is not Outcome.TIMED)]
-    words = [f"{counts[name]} {name}" for name in order if name in counts]
+    shown = {str(Outcome.TIMED): "estimated"} if estimated else {}
+    words = [f"{counts[name]} {shown.get(name, name)}" for name in order if name in counts]
     return ", ".join([*words, *(f"{n} {name}" for name, n in counts.items() if name not in order)]) or "none"

@@ -161,7 +161,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
             "render": "import triton\n",
             "check": RIGHT,
             "time": TimeResult(PROBLEM, FAST, DEVICE, stack("measured"), RIGHT, MEASUREMENT, MEASUREMENT),
-            "operators": [
+            "list_operators": [
                 OperatorSummary(
                     "softmax",
                     softmax.summary,

@@ -16,7 +16,7 @@ from tuner.checking import ReferenceCache, check, plan
 from tuner.interpreter import repair_bf16_dot
 from tuner.loading import load_source
 from tuner.operators import get
-from tuner.render import render
+from tuner.rendering import render
 from tuner.space import load_space
 from tuner.targets import target
 

@@ -1,7 +1,7 @@
 """Renders configs of the shipped spaces and compiles each for a GPU that need not be there; cases on stdin.
 
-A case is [operator, shape, dtype, options, config text, target]. One process compiles for one target, because the driver
-that it stands in for is chosen once. One JSON line comes back for each case, in order.
+A case is [operator, shape, dtype, options, config text, target]. One process compiles for one target, because
+the driver is chosen once. One JSON line comes back for each case, in order.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from tuner.compiling import CompileJob
 from tuner.operators import get
-from tuner.render import render
+from tuner.rendering import render
 from tuner.space import load_space
 from tuner.targets import target
 from tuner.worker.messages import WorkerState

@@ -184,7 +184,7 @@ def print_result(result: TuneResult) -> None:
         facts = [("problem", result.problem.label), ("best so far", best), ("study", study.name)]
     busy = f", GPU busy {study.gpu_busy_s / study.wall_s:.0%}" if study.gpu_busy_s and study.wall_s else ""
     facts += [
-        ("trials", f"{study.trials}: {outcomes_text(study.outcomes)}; {study.reused} known before"),
+        ("trials", f"{study.trials}: {outcomes_text(study.outcomes, study.estimated)}; {study.reused} known before"),
         ("took", f"{duration_text(study.wall_s)}{busy}"),
     ]
     print_facts(facts)

@@ -37,7 +37,8 @@ def make_proposer(
 
     The plain config of each template comes first. Then a space of at most ``enumerate_below`` valid configs (and any
     space with the sampler ``exhaustive``) is walked in a shuffled order of ``seed``; otherwise ``sampler`` proposes.
-    An existing study of that name is continued. ``known`` are results from elsewhere: never proposed, learnt from.
+    An existing study of that name is continued. ``known`` are the results that hold: never proposed, learnt from; what
+    the study tried and ``known`` lacks (the source has changed since) is proposed again. None: the study decides.
     ``owner`` (``tuner.search.owner.current_owner()`` when empty) marks the trials in flight; those of a dead owner are
     given up when the study is opened again. Raises ``UsageError`` for an unknown sampler, ``MissingError`` where its
     library is not installed, ``StoreError`` where the storage cannot be used.
@@ -52,7 +53,7 @@ def make_proposer(
         seed=seed,
         storage=storage,
         study_name=study_name,
-        known=known or {},
+        known=known,
         owner=owner or current_owner(),
         enumerate_below=enumerate_below,
     )

@@ -52,3 +52,7 @@ class Proposer(Protocol):
     def withdraw(self, proposal: Proposal) -> None:
         """Closes an open proposal without a result (the budget ended); its config may be proposed again."""
         ...
+
+    def close(self) -> None:
+        """Ends its connections to the storage. It cannot be used afterwards."""
+        ...

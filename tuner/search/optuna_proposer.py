@@ -51,7 +51,7 @@ class OptunaProposer:
         seed: int,
         storage: str | None,
         study_name: str,
-        known: Known,
+        known: Known | None,
         owner: str,
         enumerate_below: int,
     ) -> None:
@@ -63,8 +63,8 @@ class OptunaProposer:
         self._queue = self._fixed_proposals(bound, sampler, enumerate_below, seed)
         self._log = StudyLog(make_storage(storage), study_name, self._axes)
         self._open: dict[int, tuple[Trial, int, Point]] = {}
-        finished = self._resume()
-        finished += self._add_known(bound, known, {str(t.user_attrs.get(KEY)) for t in finished})
+        finished = self._resume(known)
+        finished += self._add_known(bound, known or {}, {str(t.user_attrs.get(KEY)) for t in finished})
         # The number of trials so far is part of the seed: a study that goes on does not wish for the same again.
         rng = np.random.default_rng([seed, len(finished)])
         self._sampler = ValidSampler(inner_sampler(sampler, int(rng.integers(2**31))), self._candidates, rng)
@@ -125,6 +125,10 @@ class OptunaProposer:
         self._study.tell(trial, state=TrialState.FAIL)
         self._log.finish(trial_id, TrialState.FAIL)
 
+    def close(self) -> None:
+        """See ``Proposer.close``."""
+        self._log.close()
+
     def _close(self, proposal: Proposal) -> tuple[Trial, int, Point]:
         if proposal.number not in self._open:
             raise ValueError(f"trial {proposal.number} is not open: it was told already, or not asked for here")
@@ -144,7 +148,7 @@ class OptunaProposer:
         plain: list[tuple[Point, Source]] = [(self._candidates.point(c), "plain") for c in bound.plain()]
         return iter([*plain, *((point, "enumeration") for point in walk)])
 
-    def _resume(self) -> list[FrozenTrial]:
+    def _resume(self, known: Known | None) -> list[FrozenTrial]:
         """Takes what the study has tried, gives up what a dead process left in flight, returns what has finished."""
         finished = []
         for trial in self._log.trials():
@@ -154,6 +158,8 @@ class OptunaProposer:
                 continue  # a trial that another tool added
             owner = str(trial.user_attrs.get(OWNER, ""))
             if trial.state in (TrialState.COMPLETE, TrialState.PRUNED):
+                if known is not None and trial.user_attrs.get(KEY) not in known:
+                    continue  # of a source that is no more
                 self._candidates.take(point)
                 finished.append(trial)
             elif trial.state is TrialState.RUNNING and (owner == self._owner or owner_is_gone(owner)):

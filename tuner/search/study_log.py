@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import optuna
-from optuna.storages import BaseStorage
+from optuna.storages import BaseStorage, RDBStorage
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
@@ -37,6 +37,12 @@ class StudyLog:
         """Every trial so far."""
         with store_errors():
             return self._study.get_trials(deepcopy=False)
+
+    def close(self) -> None:
+        """Ends the storage's connections, so that the database's file is whole."""
+        self._storage.remove_session()
+        if isinstance(self._storage, RDBStorage):
+            self._storage.engine.dispose()
 
     def add(self, trial: FrozenTrial) -> int:
         """Writes a trial, running or finished; returns its id in the storage."""

@@ -72,7 +72,10 @@ class Worker:
         self._deadline = self._sent_at + limit_s
 
     def poll(self) -> Reply | None:
-        """The reply to the job in hand, or None while it is still at it."""
+        """The reply to the job in hand, or None while it is still at it.
+
+        Raises ``MissingError`` where the zygote ended and took the process with it: that is not the job's fault.
+        """
         if not self.busy:
             return None
         assert self._connection is not None
@@ -81,6 +84,7 @@ class Worker:
             try:
                 reply = self._connection.recv()
             except (EOFError, OSError):
+                self._zygote.refuse_ended()
                 reply = Died(timed_out=False, limit_s=self._limit_s, log=self.log_tail())
                 self.kill()
         elif time.monotonic() >= self._deadline:

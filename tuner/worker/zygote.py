@@ -7,6 +7,7 @@ workers: nothing here imports ``__main__``.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -16,6 +17,7 @@ from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from tuner.errors import MissingError
 from tuner.worker.child import die_with_parent, serve
 
 _PACKAGE_PARENT = str(Path(__file__).resolve().parents[2])
@@ -50,18 +52,31 @@ class Zygote:
         return self._process.pid
 
     def spawn(self, log: Path) -> tuple[Connection, int]:
-        """A new worker whose standard output and error go to ``log``. Raises ``OSError`` where the zygote is gone."""
+        """A new worker whose output goes to ``log``. Raises ``MissingError`` where the zygote is gone."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        reply = b""
         try:
-            socket.send_fds(self._ours, [b"f"], [theirs.fileno(), descriptor])
+            with contextlib.suppress(OSError):  # a broken pipe: it is gone
+                socket.send_fds(self._ours, [b"f"], [theirs.fileno(), descriptor])
+                reply = self._ours.recv(8)
         finally:
             theirs.close()
             os.close(descriptor)
-        reply = self._ours.recv(8)
         if len(reply) != 8:
-            raise OSError(f"the process that starts workers ended; its output is in {self._log}")
+            ours.close()
+            raise self._ended()
         return Connection(ours.detach()), int.from_bytes(reply, "little")
+
+    def refuse_ended(self) -> None:
+        """Raises ``MissingError`` where the zygote has ended, and so has killed its workers."""
+        if self._process.poll() is not None:
+            raise self._ended()
+
+    def _ended(self) -> MissingError:
+        lines = self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
+        said = f" ({lines[-1].strip()})" if lines else ""
+        return MissingError(f"the process that starts workers ended{said}; run the same command to go on")
 
     def close(self) -> None:
         """End the zygote; workers that still run die with it."""
@@ -101,7 +116,7 @@ def _work(sock: socket.socket) -> None:
         if pid == 0:
             sock.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # compilers run as subprocesses, and are waited for
-            os.setsid()
+            os.setpgid(0, 0)
             die_with_parent()
             os.dup2(log, 1)
             os.dup2(log, 2)
@@ -110,6 +125,9 @@ def _work(sock: socket.socket) -> None:
             os._exit(0)
         os.close(connection)
         os.close(log)
+        # On both sides of the fork, so that its group can be killed from the first moment on.
+        with contextlib.suppress(ProcessLookupError):
+            os.setpgid(pid, pid)
         sock.sendall(pid.to_bytes(8, "little"))
 
 

@@ -15,7 +15,16 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 
 @triton.jit
-def _logits(q, k_desc, batch, kv_head, first_key, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, DOT_PRECISION: tl.constexpr):  # fmt: skip
+def _logits(
+    q,  # [BLOCK_M, HEAD_DIM]
+    k_desc,
+    batch,
+    kv_head,
+    first_key,
+    BLOCK_N: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    DOT_PRECISION: tl.constexpr,
+):
     """q.k [BLOCK_M, BLOCK_N] fp32, not scaled, for the keys from ``first_key``."""
     k = k_desc.load([batch, kv_head, first_key, 0]).reshape(BLOCK_N, HEAD_DIM)
     return tl.dot(q, k.T, input_precision=DOT_PRECISION)
@@ -153,9 +162,7 @@ def _one_tile(
     acc = tl.zeros([BLOCK_M, HEAD_DIM], tl.float32)
     q = q_desc.load([batch, head, tile_m * BLOCK_M, 0]).reshape(BLOCK_M, HEAD_DIM)
     if OVERLAP_QK:
-        ahead = _logits(
-            q, k_desc, batch, kv_head, 0, BLOCK_N=BLOCK_N, HEAD_DIM=HEAD_DIM, DOT_PRECISION=DOT_PRECISION
-        )
+        ahead = _logits(q, k_desc, batch, kv_head, 0, BLOCK_N=BLOCK_N, HEAD_DIM=HEAD_DIM, DOT_PRECISION=DOT_PRECISION)
     else:
         ahead = 0.0
     acc, l, m, ahead = _attend(

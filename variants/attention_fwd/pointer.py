@@ -1,4 +1,4 @@
-"""Attention forward with ordinary masked loads: runs on every GPU that Triton compiles for, for any head_dim and strides.
+"""Attention forward with ordinary masked loads: every GPU that Triton compiles for, any head_dim, any strides.
 
 One program owns BLOCK_M queries of one head and keeps for each of them the running maximum m, the running sum l and the
 unnormalised output acc. For each tile of BLOCK_N keys, with x = q.k scaled:
@@ -204,8 +204,8 @@ def launch(
 ):
     """Write softmax(scale q.k) v into ``out`` and the log-sum-exp into ``lse``.
 
-    q, out [batch, heads, q_len, head_dim]; k, v [batch, kv_heads, kv_len, head_dim]; lse [batch, heads, q_len] fp32. Any
-    strides, but 1 along head_dim. ``scale`` is at least 0.
+    q, out [batch, heads, q_len, head_dim]; k, v [batch, kv_heads, kv_len, head_dim]; lse [batch, heads, q_len] fp32.
+    Any strides, but 1 along head_dim. ``scale`` is at least 0.
     """
     LOG2E = 1.4426950408889634
     batch, heads, q_len, head_dim = q.shape

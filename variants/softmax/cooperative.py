@@ -15,12 +15,12 @@ import triton.language as tl
 
 
 @triton.jit
-def _again(x, zero, KEEP_SHORT: tl.constexpr):
-    """``x``, but so that the compiler does not know: what it has computed of ``x`` is not kept for the second use.
+def _again(x, zero, SHORT: tl.constexpr):
+    """``x``, but the compiler does not know: it must not keep the fp32 form of a 16-bit x, twice as large, for later.
 
-    Else it keeps the fp32 form of a 16-bit ``x`` in registers, which is twice as large. ``zero`` is 0 at run time.
+    ``zero`` is 0, which the compiler cannot know either. Two 16-bit elements stay packed in one register.
     """
-    if KEEP_SHORT:
+    if SHORT:
         bits = tl.inline_asm_elementwise(
             "xor.b32 $0, $1, $2;",
             constraints="=r,r,r",
@@ -34,16 +34,15 @@ def _again(x, zero, KEEP_SHORT: tl.constexpr):
 
 
 @triton.jit
-def _publish(x, words, split, zero, KEEP_SHORT: tl.constexpr, USE_EXP2: tl.constexpr):
+def _publish(x, words, split, zero, SHORT: tl.constexpr, USE_EXP2: tl.constexpr):
     """Store (m, l) of this program's part ``x`` of a row as word ``split`` of the row's ``words``."""
     LOG2E: tl.constexpr = 1.4426950408889634
-    logits = x.to(tl.float32)
+    m = tl.max(x.to(tl.float32), axis=0)
     if USE_EXP2:
-        logits = logits * LOG2E
-    m = tl.max(logits, axis=0)
+        m = m * LOG2E
     # A part of nothing but -inf has l = 0: -inf - -inf would be NaN.
     m_safe = tl.where(m == float("-inf"), 0.0, m)
-    logits = _again(x, zero, KEEP_SHORT=KEEP_SHORT).to(tl.float32)
+    logits = _again(x, zero, SHORT=SHORT).to(tl.float32)
     if USE_EXP2:
         logits = logits * LOG2E
     if USE_EXP2:
@@ -105,7 +104,7 @@ def _write(x, lse, out, inside, USE_EXP2: tl.constexpr, STREAM_HINTS: tl.constex
     tl.store(out, y.to(out.dtype.element_ty), mask=inside, cache_modifier=STORE_HINT)
 
 
-@triton.jit(do_not_specialize=["rows", "zero"])
+@triton.jit(do_not_specialize=["rows"])
 def softmax_cooperative_kernel(
     x_ptr,  # [rows, cols], any float dtype; rows are x_row_stride elements apart
     out_ptr,  # [rows, cols]; rows are out_row_stride elements apart
@@ -114,8 +113,6 @@ def softmax_cooperative_kernel(
     out_row_stride,
     rows,
     cols,  # at most SPLITS * BLOCK_COLS
-    zero,  # 0
-    KEEP_SHORT: tl.constexpr,  # x has 16 bits
     SPLITS: tl.constexpr,
     BLOCK_COLS: tl.constexpr,
     LOAD_STAGES: tl.constexpr,
@@ -130,42 +127,55 @@ def softmax_cooperative_kernel(
     step = tl.num_programs(0) // SPLITS
     col = split * BLOCK_COLS + tl.arange(0, BLOCK_COLS)
     inside = col < cols
+    zero = tl.minimum(cols, 0)
+    SHORT: tl.constexpr = x_ptr.dtype.element_ty.primitive_bitwidth == 16
     if DEFERRED:
         # A row is finished after the next one has been published, so that the others' words have had time to arrive.
         row = first.to(tl.int64)
         previous = tl.load(x_ptr + row * x_row_stride + col, mask=inside, other=float("-inf"))
-        _publish(previous, words_ptr + row * SPLITS, split, zero, KEEP_SHORT=KEEP_SHORT, USE_EXP2=USE_EXP2)
+        _publish(previous, words_ptr + row * SPLITS, split, zero, SHORT=SHORT, USE_EXP2=USE_EXP2)
         for next_row in tl.range(first + step, rows, step, num_stages=LOAD_STAGES):
-            row = next_row.to(tl.int64)
+            row = tl.cast(next_row, tl.int64)
             x = tl.load(x_ptr + row * x_row_stride + col, mask=inside, other=float("-inf"), eviction_policy=LOAD_HINT)
-            _publish(x, words_ptr + row * SPLITS, split, zero, KEEP_SHORT=KEEP_SHORT, USE_EXP2=USE_EXP2)
+            _publish(x, words_ptr + row * SPLITS, split, zero, SHORT=SHORT, USE_EXP2=USE_EXP2)
             row = row - step
             lse = _collect(words_ptr + row * SPLITS, SPLITS=SPLITS, USE_EXP2=USE_EXP2, DEFERRED=DEFERRED)
             out = out_ptr + row * out_row_stride + col
-            _write(previous, lse, out, inside, USE_EXP2=USE_EXP2, STREAM_HINTS=STREAM_HINTS)
-            previous = _again(x, zero, KEEP_SHORT=KEEP_SHORT)
+            _write(_again(previous, zero, SHORT=SHORT), lse, out, inside, USE_EXP2=USE_EXP2, STREAM_HINTS=STREAM_HINTS)
+            previous = _again(x, zero, SHORT=SHORT)
         row = first.to(tl.int64) + (rows - 1 - first) // step * step
         lse = _collect(words_ptr + row * SPLITS, SPLITS=SPLITS, USE_EXP2=USE_EXP2, DEFERRED=DEFERRED)
         out = out_ptr + row * out_row_stride + col
         _write(previous, lse, out, inside, USE_EXP2=USE_EXP2, STREAM_HINTS=STREAM_HINTS)
     else:
         for this_row in tl.range(first, rows, step):
-            row = this_row.to(tl.int64)
+            row = tl.cast(this_row, tl.int64)
             x = tl.load(x_ptr + row * x_row_stride + col, mask=inside, other=float("-inf"), eviction_policy=LOAD_HINT)
-            _publish(x, words_ptr + row * SPLITS, split, zero, KEEP_SHORT=KEEP_SHORT, USE_EXP2=USE_EXP2)
+            _publish(x, words_ptr + row * SPLITS, split, zero, SHORT=SHORT, USE_EXP2=USE_EXP2)
             lse = _collect(words_ptr + row * SPLITS, SPLITS=SPLITS, USE_EXP2=USE_EXP2, DEFERRED=DEFERRED)
             out = out_ptr + row * out_row_stride + col
-            x = _again(x, zero, KEEP_SHORT=KEEP_SHORT)
-            _write(x, lse, out, inside, USE_EXP2=USE_EXP2, STREAM_HINTS=STREAM_HINTS)
+            _write(_again(x, zero, SHORT=SHORT), lse, out, inside, USE_EXP2=USE_EXP2, STREAM_HINTS=STREAM_HINTS)
 
 
 def launch(
-    x, out, *, BLOCK_COLS, SPLITS, LOAD_STAGES, NUM_PROGRAMS, USE_EXP2, DEFERRED, STREAM_HINTS, num_warps
+    x,
+    out,
+    *,
+    BLOCK_COLS,
+    SPLITS,
+    LOAD_STAGES,
+    NUM_PROGRAMS,
+    USE_EXP2,
+    DEFERRED,
+    STREAM_HINTS,
+    MAX_REGISTERS,
+    num_warps,
 ):
     """Write the softmax of ``x`` over its last axis into ``out``; both [rows, cols] with unit stride along cols.
 
     ``BLOCK_COLS * SPLITS`` is at least cols, both powers of two; ``NUM_PROGRAMS`` is a multiple of ``SPLITS`` and no
-    more than the device can hold at once.
+    more than the device can hold at once. ``MAX_REGISTERS`` a thread (0: as many as the compiler likes) lets more
+    programs share a multiprocessor, at the price of spills.
     """
     rows, cols = x.shape
     words = torch.zeros((rows, SPLITS), dtype=torch.int64, device=x.device)
@@ -177,8 +187,6 @@ def launch(
         out.stride(0),
         rows,
         cols,
-        0,
-        KEEP_SHORT=x.element_size() == 2,
         SPLITS=SPLITS,
         BLOCK_COLS=BLOCK_COLS,
         LOAD_STAGES=LOAD_STAGES,
@@ -187,4 +195,5 @@ def launch(
         STREAM_HINTS=STREAM_HINTS,
         num_warps=num_warps,
         launch_cooperative_grid=True,
+        **({"maxnreg": MAX_REGISTERS} if MAX_REGISTERS else {}),
     )

@@ -1,7 +1,7 @@
 """Row softmax, online over tiles: one program a row at a time, two passes over the row's tiles.
 
-The first pass keeps a running maximum m and a running sum l for every lane (m_new = max(m, x); l = l*alpha + p), so that
-no reduction across the block is needed until the row's end; the second pass writes exp(x - m) / l and, where
+The first pass keeps a running maximum m and a running sum l for every lane (m_new = max(m, x); l = l*alpha + p), so
+that no reduction across the block is needed until the row's end; the second pass writes exp(x - m) / l and, where
 REVERSE_SECOND_PASS, reads the tiles backwards, because the last ones read are those still in the cache.
 """
 
@@ -70,9 +70,7 @@ def softmax_online_kernel(
             tl.store(out_row + col, y.to(out_ptr.dtype.element_ty), mask=col < cols, cache_modifier=STORE_HINT)
 
 
-def launch(
-    x, out, *, BLOCK_COLS, LOAD_STAGES, NUM_PROGRAMS, USE_EXP2, REVERSE_SECOND_PASS, STREAM_HINTS, num_warps
-):
+def launch(x, out, *, BLOCK_COLS, LOAD_STAGES, NUM_PROGRAMS, USE_EXP2, REVERSE_SECOND_PASS, STREAM_HINTS, num_warps):
     """Write the softmax of ``x`` over its last axis into ``out``; both [rows, cols] with unit stride along cols.
 
     ``NUM_PROGRAMS`` programs share the rows.

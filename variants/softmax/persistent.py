@@ -1,7 +1,7 @@
 """Row softmax with the whole row in one block, by programs that stay: while one row is computed, the next ones arrive.
 
-Each program walks over the rows with a stride of the number of programs. The loop's loads are pipelined: LOAD_STAGES - 1
-rows are on their way into shared memory, so that the memory is busy during the reductions of a row.
+Each program walks over the rows with a stride of the number of programs. The loop's loads are pipelined:
+LOAD_STAGES - 1 rows are on their way into shared memory, so that the memory is busy during the reductions of a row.
 """
 
 import triton
@@ -30,21 +30,30 @@ def softmax_persistent_kernel(
     col = tl.arange(0, BLOCK_COLS)
     inside = col < cols
     for row in tl.range(tl.program_id(0), rows, tl.num_programs(0), num_stages=LOAD_STAGES):
-        x_row = x_ptr + row.to(tl.int64) * x_row_stride
-        out_row = out_ptr + row.to(tl.int64) * out_row_stride
+        x_row = x_ptr + tl.cast(row, tl.int64) * x_row_stride
+        out_row = out_ptr + tl.cast(row, tl.int64) * out_row_stride
         x = tl.load(x_row + col, mask=inside, other=float("-inf"), eviction_policy=LOAD_HINT)
         logits = x.to(tl.float32)
         if USE_EXP2:
             logits = logits * LOG2E
         # A row of nothing but -inf has -inf - -inf here: NaN throughout, as it should.
         m = tl.max(logits, axis=0)
+        if RECOMPUTE_EXP:
+            # x waits in its own format, which may be shorter than fp32, for all that follows. Adding 0, which the
+            # compiler cannot know to be 0, keeps it from keeping the fp32 form instead.
+            zero = tl.minimum(cols, 0).to(x.dtype)
+            x = x + zero
+            logits = x.to(tl.float32)
+            if USE_EXP2:
+                logits = logits * LOG2E
         if USE_EXP2:
             p = tl.exp2(logits - m)
         else:
             p = tl.exp(logits - m)
         l = tl.sum(p, axis=0)
         if RECOMPUTE_EXP:
-            # A second exponential instead of p / l: x waits in its own (shorter) format, and p need not be kept.
+            # A second exponential instead of p / l, so that p need not be kept.
+            x = x + zero
             if USE_EXP2:
                 y = tl.exp2(x.to(tl.float32) * LOG2E - (m + tl.log2(l)))
             else:
@@ -54,9 +63,7 @@ def softmax_persistent_kernel(
         tl.store(out_row + col, y.to(out_ptr.dtype.element_ty), mask=inside, cache_modifier=STORE_HINT)
 
 
-def launch(
-    x, out, *, BLOCK_COLS, LOAD_STAGES, NUM_PROGRAMS, USE_EXP2, RECOMPUTE_EXP, STREAM_HINTS, num_warps
-):
+def launch(x, out, *, BLOCK_COLS, LOAD_STAGES, NUM_PROGRAMS, USE_EXP2, RECOMPUTE_EXP, STREAM_HINTS, num_warps):
     """Write the softmax of ``x`` over its last axis into ``out``; both [rows, cols] with unit stride along cols.
 
     ``BLOCK_COLS`` is a power of two of at least cols; ``NUM_PROGRAMS`` programs share the rows.

@@ -1,7 +1,7 @@
 """Row softmax with the whole row in one block: one read, one write, every reduction inside the block.
 
-Two passes over registers: m = max(x), p = exp(x - m), l = sum(p), out = p / l. The fastest form for rows that fit into a
-block's registers; a row longer than BLOCK_COLS cannot be computed by it.
+Two passes over registers: m = max(x), p = exp(x - m), l = sum(p), out = p / l. For rows that fit
+into a block's registers; a row longer than BLOCK_COLS cannot be computed by it.
 """
 
 import triton
@@ -32,13 +32,22 @@ def softmax_whole_row_kernel(
         logits = logits * LOG2E
     # A row of nothing but -inf has -inf - -inf here: NaN throughout, as it should.
     m = tl.max(logits, axis=1, keep_dims=True)
+    if RECOMPUTE_EXP:
+        # x waits in its own format, which may be shorter than fp32, for all that follows. Adding 0, which the compiler
+        # cannot know to be 0, keeps it from keeping the fp32 form instead.
+        zero = tl.minimum(cols, 0).to(x.dtype)
+        x = x + zero
+        logits = x.to(tl.float32)
+        if USE_EXP2:
+            logits = logits * LOG2E
     if USE_EXP2:
         p = tl.exp2(logits - m)
     else:
         p = tl.exp(logits - m)
     l = tl.sum(p, axis=1, keep_dims=True)
     if RECOMPUTE_EXP:
-        # A second exponential instead of p / l: x waits in its own (shorter) format, and p need not be kept.
+        # A second exponential instead of p / l, so that p need not be kept.
+        x = x + zero
         if USE_EXP2:
             y = tl.exp2(x.to(tl.float32) * LOG2E - (m + tl.log2(l)))
         else:

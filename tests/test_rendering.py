@@ -6,7 +6,7 @@ import pytest
 
 from tests.templates import SOFTMAX
 from tuner.errors import TemplateError
-from tuner.render import render, spaced
+from tuner.rendering import render, spaced
 from tuner.template import Template, read_template
 
 HEADER = "import triton\nimport triton.language as tl\n\n\n"

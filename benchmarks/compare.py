@@ -1,0 +1,128 @@
+"""Times the stored winners beside the peers, in one process, interleaved. Prints tables and writes a JSON file.
+
+python -m benchmarks.compare --db tuner.db --out compare.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from triton.testing import do_bench
+
+from benchmarks.problems import ATTENTION, SOFTMAX, attention_problem, softmax_problem
+from benchmarks.winners import caller, load_winner
+
+ROUNDS = 3
+Call = Callable[[], Any]
+
+
+def interleaved_ms(calls: dict[str, Call]) -> dict[str, float]:
+    """The median over rounds of ``do_bench``'s median, in milliseconds; every call once a round."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(ROUNDS):
+        for name, call in calls.items():
+            times[name].append(do_bench(call, warmup=15, rep=60, return_mode="median"))
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def copy_bandwidth() -> float:
+    """Bytes read plus written per second of a large device-to-device copy."""
+    source = torch.empty(2**31, dtype=torch.uint8, device="cuda")
+    target = torch.empty_like(source)
+    return 2 * source.numel() / (do_bench(lambda: target.copy_(source), return_mode="median") * 1e-3)
+
+
+def softmax_table(db: str) -> list[dict[str, Any]]:
+    """TB/s of one read and one write, per shape."""
+    table = []
+    for rows, cols in SOFTMAX:
+        x = torch.randn(rows, cols, dtype=torch.bfloat16, device="cuda")
+        out = torch.empty_like(x)
+        module, label = load_winner(softmax_problem(rows, cols), db)
+        calls: dict[str, Call] = {
+            "tuner": caller(module, x=x, out=out),
+            "torch": lambda x=x: torch.softmax(x, -1),
+            "copy": lambda x=x, out=out: out.copy_(x),
+        }
+        for mode in ("max-autotune", "max-autotune-no-cudagraphs"):
+            torch._dynamo.reset()
+            compiled = torch.compile(lambda t: torch.softmax(t, -1), mode=mode, dynamic=False)
+            compiled(x)
+            calls[mode] = lambda compiled=compiled, x=x: compiled(x)
+        try:
+            from liger_kernel.ops.softmax import LigerSoftmaxFunction
+
+            LigerSoftmaxFunction.apply(x)
+            calls["liger"] = lambda x=x: LigerSoftmaxFunction.apply(x)
+        except (ImportError, RuntimeError) as why:
+            print(f"liger at {rows}x{cols}: {str(why).splitlines()[0]}")
+        ms = interleaved_ms(calls)
+        table.append(
+            {"rows": rows, "cols": cols, "config": label}
+            | {name: 4 * rows * cols / value / 1e9 for name, value in ms.items()}
+        )
+    return table
+
+
+def attention_table(db: str) -> list[dict[str, Any]]:
+    """TFLOP/s counting 4 B H N^2 D, half of it for causal, per shape."""
+    table = []
+    for batch, heads, length, head_dim, causal in ATTENTION:
+        shape = (batch, heads, length, head_dim)
+        q, k, v = (torch.randn(shape, dtype=torch.bfloat16, device="cuda") for _ in range(3))
+        out, lse = torch.empty_like(q), torch.empty(shape[:3], dtype=torch.float32, device="cuda")
+        module, label = load_winner(attention_problem(*shape, causal), db)
+
+        def sdpa(backend: SDPBackend, q=q, k=k, v=v, causal=causal) -> Any:  # type: ignore[no-untyped-def]
+            with sdpa_kernel([backend]):
+                return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+        ms = interleaved_ms(
+            {
+                "tuner": caller(module, q=q, k=k, v=v, out=out, lse=lse, scale=head_dim**-0.5),
+                "sdpa_flash": lambda sdpa=sdpa: sdpa(SDPBackend.FLASH_ATTENTION),
+                "sdpa_cudnn": lambda sdpa=sdpa: sdpa(SDPBackend.CUDNN_ATTENTION),
+            }
+        )
+        flops = 4 * batch * heads * length**2 * head_dim * (0.5 if causal else 1.0)
+        table.append(
+            {"shape": shape, "causal": causal, "config": label} | {name: flops / t / 1e9 for name, t in ms.items()}
+        )
+    return table
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--db", required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    arguments = parser.parse_args()
+    copy = copy_bandwidth() / 1e12
+    print(f"copy {copy:.2f} TB/s")
+    softmax = softmax_table(arguments.db)
+    for row in softmax:
+        share = row["tuner"] / copy
+        peers = "  ".join(f"{name} {row[name]:.2f}" for name in row if name not in ("rows", "cols", "config", "tuner"))
+        print(f"softmax {row['rows']}x{row['cols']}: {row['tuner']:.2f} TB/s ({share:.2f} of copy)  {peers}")
+    attention = attention_table(arguments.db)
+    for row in attention:
+        ratio = row["tuner"] / row["sdpa_cudnn"]
+        print(
+            f"attention {row['shape']} {'causal' if row['causal'] else 'full'}: {row['tuner']:.0f} TFLOP/s  "
+            f"flash {row['sdpa_flash']:.0f}  cudnn {row['sdpa_cudnn']:.0f}  ({ratio:.2f} of cudnn)"
+        )
+    mean = statistics.mean(row["tuner"] / row["sdpa_cudnn"] for row in attention)
+    print(f"attention: {mean:.3f} of cudnn on average")
+    arguments.out.write_text(json.dumps({"copy": copy, "softmax": softmax, "attention": attention}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

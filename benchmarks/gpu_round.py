@@ -1,0 +1,170 @@
+"""The whole GPU round: the GPU tests, then the benchmarks. Prints a short table last and writes RESULTS.md.
+
+    python -m benchmarks.gpu_round --folder /tmp/round [--skip-tests] [--only tests,tune,compare,speed]
+
+Every step is a process of its own with a time limit, and what it measured is kept when a later one fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+STEPS = ("tests", "tune", "compare", "speed")
+
+
+def run(name: str, command: list[str], folder: Path, limit_s: float) -> bool:
+    """Run one step; its output goes to the terminal and to ``folder/NAME.log``."""
+    print(f"== {name}", flush=True)
+    started = time.monotonic()
+    environment = {**os.environ, "TUNER_CACHE": os.environ.get("TUNER_CACHE", str(folder / "cache"))}
+    with (folder / f"{name}.log").open("w") as log:
+        process = subprocess.Popen(
+            [sys.executable, *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+        )
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                log.write(line)
+                print(line, end="", flush=True)
+                if time.monotonic() - started > limit_s:
+                    process.kill()
+            code = process.wait(timeout=max(1.0, limit_s - (time.monotonic() - started)))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            code = -9
+    print(f"== {name}: exit {code} after {time.monotonic() - started:.1f} s", flush=True)
+    return code == 0
+
+
+def environment_facts() -> dict[str, str]:
+    """Card, driver and versions, as RESULTS.md names them."""
+    code = (
+        "import json; from tuner.probe import current_device, current_stack; d = current_device(); "
+        "s = current_stack('measured', d); print(json.dumps({'card': d.name, 'stack': s.label, "
+        "'compiler': s.compiler, 'runtime': s.runtime}))"
+    )
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    facts: dict[str, str] = json.loads(output.splitlines()[-1])
+    return {**facts, "date": datetime.datetime.now(datetime.UTC).date().isoformat()}
+
+
+def results_page(facts: dict[str, str], compare: dict[str, Any] | None, speed: dict[str, Any] | None) -> str:
+    """RESULTS.md."""
+    lines = [
+        "# Results",
+        "",
+        f"{facts['card']}, {facts['stack']}, CUDA {facts['runtime']}, ptxas {facts['compiler']}; {facts['date']}. "
+        "Printed by `python -m benchmarks.gpu_round`.",
+        "",
+    ]
+    if compare:
+        copy = compare["copy"]
+        lines += [
+            "## Softmax, bf16",
+            "",
+            f"TB/s counting one read and one write; copy bandwidth of the same run: {copy:.2f} TB/s. Every column was "
+            "timed in the same process, interleaved, with `triton.testing.do_bench` (median; it clears the L2). "
+            "Inductor is the better of `max-autotune` and `max-autotune-no-cudagraphs`.",
+            "",
+            "| rows x columns | tuner | of copy | torch | Inductor | Liger | copy, same size | config |",
+            "|---|---|---|---|---|---|---|---|",
+        ]
+        for row in compare["softmax"]:
+            inductor = max(row["max-autotune"], row["max-autotune-no-cudagraphs"])
+            liger = f"{row['liger']:.2f}" if "liger" in row else "refuses"
+            lines.append(
+                f"| {row['rows']} x {row['cols']} | **{row['tuner']:.2f}** | {row['tuner'] / copy:.2f} | "
+                f"{row['torch']:.2f} | {inductor:.2f} | {liger} | {row['copy']:.2f} | `{row['config']}` |"
+            )
+        lines += [
+            "",
+            "## Attention forward, bf16",
+            "",
+            "TFLOP/s counting 4 B H N² D, half of it for causal; timed as above.",
+            "",
+            "| B H N D | mask | tuner | SDPA flash | SDPA cuDNN | of cuDNN | config |",
+            "|---|---|---|---|---|---|---|",
+        ]
+        ratios = []
+        for row in compare["attention"]:
+            ratios.append(row["tuner"] / row["sdpa_cudnn"])
+            shape = " ".join(str(n) for n in row["shape"])
+            lines.append(
+                f"| {shape} | {'causal' if row['causal'] else 'full'} | **{row['tuner']:.0f}** | "
+                f"{row['sdpa_flash']:.0f} | {row['sdpa_cudnn']:.0f} | {ratios[-1]:.2f} | `{row['config']}` |"
+            )
+        lines += ["", f"On average {sum(ratios) / len(ratios):.3f} of cuDNN.", ""]
+    if speed:
+        budget, exhaustive, autotune = speed["budget"], speed["exhaustive"], speed["autotune"]
+        share = 100 * exhaustive["median_us"] / budget["median_us"]
+        best = autotune["best"]
+        reached = f"{best['us']:.1f}" if best else "-"
+        lines += [
+            "## Search, attention 4 32 4096 128 full",
+            "",
+            "Each from an empty cache; the last row is Triton's own `Autotuner` over the same configs, "
+            "stopped after 60 s.",
+            "",
+            "| run | configs | wall s | GPU busy | best µs |",
+            "|---|---|---|---|---|",
+            f"| `tuner tune --time 60` | {budget['trials']} of {budget['space']} | {budget['seconds']:.0f} | "
+            f"{100 * budget['gpu_busy_share']:.0f} % | {budget['median_us']:.1f} |",
+            f"| every config of the space | {exhaustive['trials']} | {exhaustive['seconds']:.0f} | "
+            f"{100 * exhaustive['gpu_busy_share']:.0f} % | {exhaustive['median_us']:.1f} |",
+            f"| `triton.autotune` | {autotune['configs']} | {autotune['seconds']:.0f} | | {reached} |",
+            "",
+            f"The 60 s study reached {share:.1f} % of the exhaustive best.",
+            "",
+        ]
+    return "\n".join(lines)
+
+
+def read(path: Path) -> dict[str, Any] | None:
+    """A step's figures, or None where it did not get that far."""
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def main() -> None:
+    """Run the steps, then write and print the results."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--only", default=",".join(STEPS))
+    parser.add_argument("--softmax-seconds", default="25")
+    parser.add_argument("--attention-seconds", default="30")
+    arguments = parser.parse_args()
+    folder: Path = arguments.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    wanted = arguments.only.split(",")
+    database = str(folder / "tuner.db")
+    passed = {}
+    if "tests" in wanted:
+        passed["tests"] = run("tests", ["-m", "pytest", "tests/gpu", "-q", "-x"], folder, 400)
+    if "tune" in wanted:
+        seconds = [
+            "--softmax-seconds", arguments.softmax_seconds, "--attention-seconds", arguments.attention_seconds
+        ]  # fmt: skip
+        passed["tune"] = run("tune", ["-m", "benchmarks.tune_all", "--db", database, *seconds], folder, 500)
+    if "compare" in wanted:
+        out = str(folder / "compare.json")
+        passed["compare"] = run("compare", ["-m", "benchmarks.compare", "--db", database, "--out", out], folder, 200)
+    if "speed" in wanted:
+        out = str(folder / "search_speed.json")
+        command = ["-m", "benchmarks.search_speed", "--folder", str(folder / "speed"), "--out", out]
+        passed["speed"] = run("speed", command, folder, 500)
+    page = results_page(environment_facts(), read(folder / "compare.json"), read(folder / "search_speed.json"))
+    (folder / "RESULTS.md").write_text(page + "\n")
+    print(page)
+    print("  ".join(f"{name}: {'ok' if ok else 'FAILED'}" for name, ok in passed.items()))
+    sys.exit(0 if all(passed.values()) else 1)
+
+
+if __name__ == "__main__":
+    main()

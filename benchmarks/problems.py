@@ -1,0 +1,27 @@
+"""The problems that the benchmarks run, and how long each is tuned."""
+
+from __future__ import annotations
+
+import tuner
+from tuner.problem import Problem
+
+SOFTMAX = [(4096, 1024), (4096, 4096), (4096, 32768), (8192, 131072)]
+# batch, heads, length, head_dim, causal
+ATTENTION = [
+    (4, 32, 4096, 128, False),
+    (4, 32, 4096, 128, True),
+    (4, 32, 4096, 64, True),
+    (16, 32, 1024, 128, True),
+    (1, 32, 16384, 128, True),
+]
+
+
+def softmax_problem(rows: int, cols: int) -> Problem:
+    """Softmax over ``cols`` in bf16."""
+    return tuner.make_problem("softmax", {"rows": rows, "cols": cols}, "bf16")
+
+
+def attention_problem(batch: int, heads: int, length: int, head_dim: int, causal: bool) -> Problem:
+    """Self-attention in bf16."""
+    shape = {"batch": batch, "heads": heads, "q_len": length, "head_dim": head_dim}
+    return tuner.make_problem("attention_fwd", shape, "bf16", {"causal": causal})

@@ -1,0 +1,94 @@
+"""How fast the search finds what is there: one attention problem, its whole space, 60 seconds, and plain autotuning.
+
+    python -m benchmarks.search_speed --folder /tmp/speed --out search_speed.json
+
+Three runs on one card, each from an empty cache: every config of the space (the exhaustive best), a study with a budget
+of 60 s of wall time, and Triton's own ``Autotuner`` over the same configs, stopped after the same 60 s.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import tuner
+from benchmarks.problems import ATTENTION, attention_problem
+from tuner.events import Progress
+
+BUDGET_S = 60.0
+
+
+def study(folder: Path, name: str, **budget: Any) -> dict[str, Any]:
+    """One study from an empty cache and an empty database."""
+    os.environ["TUNER_CACHE"] = str(folder / f"cache-{name}")
+    problem = attention_problem(*ATTENTION[0])
+    track: list[tuple[float, float]] = []
+
+    def listen(event: object) -> None:
+        if isinstance(event, Progress) and event.best_us is not None:
+            track.append((round(event.elapsed_s, 1), event.best_us))
+
+    started = time.monotonic()
+    result = tuner.tune(problem, db=str(folder / f"{name}.db"), gpu=True, on_event=listen, **budget)
+    assert result.winner is not None
+    return {
+        "seconds": time.monotonic() - started,
+        "space": result.study.space_size,
+        "trials": result.study.trials,
+        "outcomes": dict(result.study.outcomes),
+        "gpu_busy_share": result.study.gpu_busy_s / result.study.wall_s,
+        "winner": result.winner.config.label,
+        "median_us": result.winner.record.median_us,
+        "speedup_over_plain": result.winner.record.speedup,
+        "best_by_seconds": track,
+    }
+
+
+def plain_autotune(folder: Path) -> dict[str, Any]:
+    """Triton's Autotuner for ``BUDGET_S`` seconds, in a process of its own (killed at the end)."""
+    log = folder / "autotune.jsonl"
+    environment = {**os.environ, "TRITON_CACHE_DIR": str(folder / "cache-autotune")}
+    started = time.monotonic()
+    command = [sys.executable, "-m", "benchmarks.plain_autotune", str(log)]
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        subprocess.run(command, env=environment, timeout=BUDGET_S, check=False)
+    lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    best = min(lines, key=lambda line: line["us"], default=None)
+    return {"seconds": time.monotonic() - started, "configs": len(lines), "best": best}
+
+
+def main() -> None:
+    """Run the three, print a table, write it."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    arguments = parser.parse_args()
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    results = {
+        "budget": study(arguments.folder, "budget", time_s=BUDGET_S),
+        "exhaustive": study(arguments.folder, "exhaustive", trials=100_000, sampler="exhaustive"),
+        "autotune": plain_autotune(arguments.folder),
+    }
+    share = results["exhaustive"]["median_us"] / results["budget"]["median_us"]
+    for name in ("budget", "exhaustive"):
+        r = results[name]
+        print(
+            f"{name}: {r['trials']} of {r['space']} configs in {r['seconds']:.1f} s, {r['median_us']:.1f} us, "
+            f"GPU busy {100 * r['gpu_busy_share']:.0f} %, {r['speedup_over_plain']:.2f} x the plain config"
+        )
+    print(f"the 60 s study reached {100 * share:.1f} % of the exhaustive best")
+    autotune = results["autotune"]
+    reached = f"{autotune['best']['us']:.1f} us" if autotune["best"] else "nothing"
+    print(f"triton.autotune: {autotune['configs']} configs in {autotune['seconds']:.1f} s, {reached}")
+    arguments.out.write_text(json.dumps(results, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""Tunes every benchmark problem into one database.
+
+python -m benchmarks.tune_all --db tuner.db --softmax-seconds 25 --attention-seconds 30
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import tuner
+from benchmarks.problems import ATTENTION, SOFTMAX, attention_problem, softmax_problem
+
+
+def main() -> None:
+    """Tune, and print one line a problem."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--db", required=True)
+    parser.add_argument("--softmax-seconds", type=float, default=25.0)
+    parser.add_argument("--attention-seconds", type=float, default=30.0)
+    arguments = parser.parse_args()
+    problems = [(softmax_problem(*s), arguments.softmax_seconds) for s in SOFTMAX]
+    problems += [(attention_problem(*a), arguments.attention_seconds) for a in ATTENTION]
+    for problem, seconds in problems:
+        started = time.monotonic()
+        result = tuner.tune(problem, db=arguments.db, gpu=True, time_s=seconds)
+        winner = result.winner
+        assert winner is not None
+        outcomes = " ".join(f"{name}={count}" for name, count in sorted(result.study.outcomes.items()))
+        print(
+            f"{problem.label}: {winner.record.median_us:.1f} us, {winner.record.speedup or 1.0:.2f} x plain, "
+            f"{result.study.trials} of {result.study.space_size} configs ({outcomes}) in "
+            f"{time.monotonic() - started:.1f} s, "
+            f"GPU busy {100 * result.study.gpu_busy_s / result.study.wall_s:.0f} %\n"
+            f"    {winner.record.verdict}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

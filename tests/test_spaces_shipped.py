@@ -1,0 +1,165 @@
+"""What the shipped search spaces offer: sizes that can be searched, sane plain configs, configs known to be fast."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from tuner.operators import get
+from tuner.space import BoundSpace, load_space
+from tuner.targets import target
+
+SOFTMAX_SHAPES = [(4096, 1024), (4096, 4096), (4096, 32768), (8192, 131072)]
+# batch, heads, length, head_dim, causal
+ATTENTION_SHAPES = [
+    (4, 32, 4096, 128, False),
+    (4, 32, 4096, 128, True),
+    (4, 32, 4096, 64, True),
+    (16, 32, 1024, 128, True),
+    (1, 32, 16384, 128, True),
+]
+
+
+@cache
+def softmax(rows: int, cols: int, dtype: str = "bf16", device: str = "h200") -> BoundSpace:
+    problem = get("softmax").problem({"rows": rows, "cols": cols}, dtype)
+    return load_space("softmax").bind(problem, target(device))
+
+
+@cache
+def attention(
+    batch: int, heads: int, length: int, head_dim: int, causal: bool, dtype: str = "bf16", device: str = "h200"
+) -> BoundSpace:
+    shape = {"batch": batch, "heads": heads, "q_len": length, "head_dim": head_dim}
+    return load_space("attention_fwd").bind(
+        get("attention_fwd").problem(shape, dtype, {"causal": causal}), target(device)
+    )
+
+
+@pytest.mark.parametrize("shape", SOFTMAX_SHAPES)
+def test_the_softmax_space_is_large_enough_to_search_and_small_enough_to_finish(shape):
+    assert 500 <= softmax(*shape).size() <= 3000
+
+
+@pytest.mark.parametrize("shape", ATTENTION_SHAPES)
+def test_the_attention_space_is_large_enough_to_search_and_small_enough_to_finish(shape):
+    assert 400 <= attention(*shape).size() <= 3000
+
+
+def test_the_space_for_full_attention_can_be_enumerated():
+    assert 400 <= attention(4, 32, 4096, 128, False).size() <= 1000
+
+
+@pytest.mark.parametrize(
+    ("shape", "text"),
+    [
+        ((4096, 1024), "template=whole_row,ROWS_PER_PROGRAM=1,num_warps=1"),
+        ((4096, 1024), "template=whole_row,ROWS_PER_PROGRAM=1,num_warps=2"),
+        ((4096, 4096), "template=whole_row,ROWS_PER_PROGRAM=1,num_warps=4"),
+        ((4096, 32768), "template=persistent,LOAD_STAGES=3,PROGRAMS_PER_SM=1,BALANCE=true,num_warps=32"),
+        ((8192, 131072), "template=online,BLOCK_COLS=16384,PROGRAMS_PER_SM=1,STREAM_HINTS=true,num_warps=32"),
+    ],
+)
+def test_softmax_configs_measured_to_be_fast_are_in_the_space(shape, text):
+    softmax(*shape).parse(text)
+
+
+@pytest.mark.parametrize(
+    ("shape", "text"),
+    [
+        (ATTENTION_SHAPES[0], "template=descriptor,BLOCK_M=128,BLOCK_N=64,num_warps=4,KV_STAGES=2"),
+        (ATTENTION_SHAPES[1], "template=descriptor,BLOCK_M=128,BLOCK_N=64,num_warps=4,KV_STAGES=2"),
+        (ATTENTION_SHAPES[2], "template=descriptor,BLOCK_M=64,BLOCK_N=128,num_warps=4,KV_STAGES=2"),
+        (ATTENTION_SHAPES[3], "template=descriptor,BLOCK_M=64,BLOCK_N=64,num_warps=4,KV_STAGES=3"),
+        (ATTENTION_SHAPES[4], "template=descriptor,BLOCK_M=128,BLOCK_N=64,num_warps=4,KV_STAGES=2"),
+    ],
+)
+def test_attention_configs_measured_to_be_fast_are_in_the_space(shape, text):
+    attention(*shape).parse(text)
+
+
+def test_balancing_gives_every_program_the_same_number_of_rows():
+    # 4096 rows on 132 programs are 32 rounds for 4 of them and 31 for the rest; on 128 they are 32 for all.
+    space = softmax(4096, 32768)
+    balanced = space.parse("template=persistent,LOAD_STAGES=3,PROGRAMS_PER_SM=1,BALANCE=true,num_warps=32")
+    assert space.launch_arguments(balanced)["NUM_PROGRAMS"] == 128
+    other = space.parse("template=persistent,LOAD_STAGES=3,PROGRAMS_PER_SM=1,BALANCE=false,num_warps=32")
+    assert space.launch_arguments(other)["NUM_PROGRAMS"] == 132
+
+
+def test_the_groups_of_the_cooperative_softmax_are_whole_and_fit_the_device():
+    space = softmax(8192, 131072)
+    for config in space.configs():
+        if config.template == "cooperative":
+            values = config.values
+            assert values["NUM_PROGRAMS"] % values["SPLITS"] == 0
+            assert values["NUM_PROGRAMS"] <= 132 * values["PROGRAMS_PER_SM"]
+            assert values["BLOCK_COLS"] * values["SPLITS"] == 131072
+
+
+def test_no_two_configs_are_the_same_launch():
+    for space in (softmax(4096, 4096), softmax(4096, 32768), attention(4, 32, 4096, 128, False)):
+        seen = {}
+        for config in space.configs():
+            launch = (config.template, config.switches, tuple(space.launch_arguments(config).items()))
+            assert launch not in seen, (seen[launch], config.label)
+            seen[launch] = config.label
+
+
+@pytest.mark.parametrize(
+    ("rows", "cols", "templates"),
+    [
+        (1, 1, ("whole_row", "online")),
+        (7, 37, ("whole_row", "online")),
+        (5000, 65536, ("whole_row", "persistent", "online", "cooperative")),
+        (5000, 65537, ("online", "cooperative")),
+        (4, 1_000_000, ("online", "split_row")),
+        (1_000_000, 1, ("whole_row", "online")),
+    ],
+)
+def test_every_softmax_shape_has_templates(rows, cols, templates):
+    assert softmax(rows, cols).templates == templates
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32"])
+@pytest.mark.parametrize("head_dim", [16, 40, 64, 72, 128, 160, 256])
+@pytest.mark.parametrize("device", ["a100", "rtx4090", "h200", "b200", "mi300x"])
+def test_every_attention_problem_has_a_plain_config_on_every_device(device, head_dim, dtype):
+    space = attention(2, 8, 3000, head_dim, True, dtype, device)
+    powers_of_two = (16, 64, 128, 256)
+    expected = ("pointer", "descriptor") if device in ("h200", "b200") and head_dim in powers_of_two else ("pointer",)
+    assert space.templates == expected
+    plain = space.plain()[0].values
+    # What runs unless something faster is found takes fp32 products as they are.
+    assert plain["DOT_PRECISION"] == "ieee"
+    assert plain["TILE_ORDER"] == "ascending"
+
+
+@pytest.mark.parametrize("device", ["a100", "rtx4090", "h200", "b200", "mi300x"])
+@pytest.mark.parametrize("shape", SOFTMAX_SHAPES)
+def test_every_softmax_problem_has_a_plain_config_on_every_device(device, shape):
+    space = softmax(*shape, device=device)
+    assert len(space.plain()) == len(space.templates) >= 1
+    assert all(not config.values["USE_EXP2"] for config in space.plain())
+
+
+def test_the_products_of_fp32_attention_are_declared_as_they_are_taken():
+    space = attention(2, 8, 3000, 64, False, "fp32")
+    declared = {config.values["DOT_PRECISION"]: space.precision(config).dot for config in space.configs()}
+    assert declared == {"ieee": "ieee", "tf32": "tf32"}
+    space = attention(2, 8, 3000, 64, False, "fp16")
+    assert {space.precision(config).dot for config in space.configs()} == {"16bit"}
+    assert {space.precision(config).p for config in space.configs()} == {"fp16"}
+
+
+def test_the_order_of_query_tiles_is_searched_where_their_work_differs():
+    assert "longest_first" not in {c.values["TILE_ORDER"] for c in attention(4, 32, 4096, 128, False).configs()}
+    assert "longest_first" in {c.values["TILE_ORDER"] for c in attention(4, 32, 4096, 128, True).configs()}
+
+
+def test_only_the_cooperative_softmax_needs_a_gpu():
+    spaces = [load_space("softmax"), load_space("attention_fwd")]
+    assert [name for space in spaces for name, template in space.templates.items() if template.needs_gpu] == [
+        "cooperative"
+    ]

@@ -1,0 +1,321 @@
+"""The loop of a study, with a GPU that is played: what is stored, what wins, and what happens when time is up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engine_jobs import PROBLEM
+from tests.fakes import FakeCompilers, FakeWorker, rounds, timed, wrong
+from tuner.compiling import CompileJob
+from tuner.device import MEASURED, Stack
+from tuner.errors import StudyFailedError
+from tuner.evaluating import EvaluateJob, Evaluation, RoundsJob, SetUpJob
+from tuner.events import Event, FinalistsChosen, Progress, Stage, StudyFinished, TrialFinished
+from tuner.funnel import GpuFunnel
+from tuner.search import make_proposer
+from tuner.space import load_space
+from tuner.store.records import StoredTrial, StudyDetail, StudySpec
+from tuner.store.store import Store
+from tuner.study_run import Budget, StudyRun
+from tuner.targets import target
+from tuner.tickets import TicketOffice
+from tuner.trial import Outcome
+from tuner.worker.messages import Died, Done, Reply
+from tuner.workspace import Workspace
+
+DEVICE = target("h200")
+STACK = Stack(MEASURED, "3.9.0", "2.13.0", "ptxas 13.0", "580.1", "13.0")
+SPACE = """\
+operator: softmax
+templates:
+  faults:
+    source: {source}
+    switches:
+      FAULT: [none, wrong]
+    parameters:
+      IGNORED: {ignored}
+      PROGRAMS_PER_SM: [1]
+      num_warps: {warps}
+    derived:
+      BLOCK_COLS: next_power_of_2(cols)
+      NUM_PROGRAMS: min(rows, sms * PROGRAMS_PER_SM)
+    tiles: {{cols: BLOCK_COLS}}
+    plain: {{FAULT: none, IGNORED: {plain}, PROGRAMS_PER_SM: 1, num_warps: 1}}
+"""
+
+
+@dataclass
+class Played:
+    """A GPU on which a config takes ``us[num_warps]``; switch ``wrong`` fails the check, and so do ``wrong_at_last``
+    (numbers of warps) in the finals. ``stuck``: numbers of warps that never come back."""
+
+    us: dict[int, float] = field(default_factory=lambda: {1: 20.0, 2: 10.0, 4: 12.0})
+    wrong_at_last: set[int] = field(default_factory=set)
+    stuck: set[int] = field(default_factory=set)
+    dies_at_last: bool = False
+    warps: dict[str, int] = field(default_factory=dict)
+    workers: list[FakeWorker] = field(default_factory=list)
+
+    def worker(self, name: str = "gpu") -> FakeWorker:
+        number = len(self.workers) + 1
+        made = FakeWorker(lambda job: self._answer(job, number))
+        self.workers.append(made)
+        return made
+
+    def _answer(self, job: Any, number: int) -> Reply | None:
+        if isinstance(job, SetUpJob):
+            return Done(0.1, 0.1)
+        if isinstance(job, EvaluateJob):
+            warps = int(job.candidate.launch_arguments["num_warps"])
+            if warps in self.stuck:
+                return None
+            if "y * 1.02" in Path(job.candidate.source_path).read_text():  # the rendered switch
+                return Done(Evaluation(wrong("7 times the bound"), None), 0.1)
+            return Done(timed(self.us[warps]), 0.1)
+        assert isinstance(job, RoundsJob)
+        if self.dies_at_last and job.check_first:
+            return Died(False, 120.0)
+        self.warps |= {c.key: int(c.launch_arguments["num_warps"]) for c in job.candidates}
+        failed = {c.key: "NaN" for c in job.candidates if self.warps[c.key] in self.wrong_at_last}
+        return Done(rounds(job, self._us, process_id=number, failed=failed), 0.1)
+
+    def _us(self, entry: str, number: int) -> float:
+        return self.us[self.warps[entry.removesuffix("/again")]] * (1.0 + 0.001 * (number % 3))
+
+
+@dataclass
+class FakeMachine:
+    played: Played
+    measures: bool = True
+
+    def fresh_worker(self, name: str) -> FakeWorker:
+        return self.played.worker(name)
+
+
+@dataclass
+class Ran:
+    interrupted: bool
+    detail: StudyDetail
+    events: list[Event]
+
+    def outcomes(self) -> dict[tuple[Any, ...], Outcome]:
+        """By the values of FAULT, IGNORED and num_warps."""
+        return {key: trial.outcome for key, trial in self.trials().items()}
+
+    def trials(self) -> dict[tuple[Any, ...], StoredTrial]:
+        def key(trial: StoredTrial) -> tuple[Any, ...]:
+            values = trial.config.values
+            return values["FAULT"], values["IGNORED"], values["num_warps"]
+
+        return {key(t.trial): t.trial for t in self.detail.trials}
+
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def run(cache: Path, tmp_path: Path, engine_spaces: Path) -> Run:
+    """Runs a study once; again with the same database."""
+
+    def once(
+        played: Played,
+        *,
+        ignored: str = "[1]",
+        warps: str = "[1, 2, 4]",
+        plain: int = 1,
+        budget: Budget | None = None,
+        listener: Callable[[Event], None] = lambda event: None,
+    ) -> Ran:
+        path = tmp_path / "space.yaml"
+        source = engine_spaces / "faults.py"
+        path.write_text(SPACE.format(source=source, ignored=ignored, warps=warps, plain=plain))
+        space = load_space(path)
+        bound = space.bind(PROBLEM, DEVICE)
+        office = TicketOffice(bound, Workspace(cache), STACK.triton)
+        events: list[Event] = []
+        with Store.open(str(tmp_path / "tuner.db")) as store:
+            spec = StudySpec(PROBLEM, DEVICE, STACK, "space", space.digest, path.read_text(), "tpe", 0, "graph-1")
+            study = store.start_study(spec)
+            known = dict(store.known_trials(PROBLEM.key, DEVICE.key, STACK.key))
+            keys = {config.key for config in bound.configs()}
+            known = {key: trial for key, trial in known.items() if key in keys}
+            proposer = make_proposer(
+                bound, study_name=study.optuna_name, known={k: (t.outcome, t.value_us) for k, t in known.items()}
+            )
+            compilers: Any = FakeCompilers(binary=_binary_of)
+            gpu: Any = played.worker()
+            funnel = GpuFunnel(PROBLEM, DEVICE, compilers, 0, gpu)
+
+            def listen(event: Event) -> None:
+                events.append(event)
+                listener(event)
+
+            machine: Any = FakeMachine(played)
+            limits = budget or Budget(None, None, time.monotonic())
+            study_run = StudyRun(store, study, bound, office, proposer, funnel, machine, limits, 0, known, listen)
+            try:
+                interrupted = study_run.run()
+            finally:
+                once.detail = store.study(study.id)  # type: ignore[attr-defined]
+        return Ran(interrupted, once.detail, events)  # type: ignore[attr-defined]
+
+    return once
+
+
+def _binary_of(job: CompileJob) -> str:
+    """One binary for each source and number of warps: IGNORED makes twins."""
+    return f"{Path(job.source_path).name}/{job.launch_arguments['num_warps']}"
+
+
+def test_a_study_ends_with_a_measured_winner_and_all_that_was_tried(run):
+    ran = run(Played())
+    assert not ran.interrupted
+    assert ran.outcomes() == {
+        ("none", 1, 1): Outcome.TIMED, ("none", 1, 2): Outcome.TIMED, ("none", 1, 4): Outcome.TIMED,
+        ("wrong", 1, 1): Outcome.WRONG, ("wrong", 1, 2): Outcome.WRONG, ("wrong", 1, 4): Outcome.WRONG,
+    }  # fmt: skip
+    assert ran.detail.summary.state == "finished"
+    winner = ran.detail.winner
+    assert winner is not None and winner.config.values["num_warps"] == 2
+    record = winner.record
+    assert (record.kind, record.estimated) == ("winner", False)
+    assert record.median_us == pytest.approx(10.0, rel=0.01)
+    assert record.plain_us == pytest.approx(20.0, rel=0.01)
+    assert record.speedup == pytest.approx(2.0, rel=0.01)
+    assert record.margin == pytest.approx(1.0, rel=0.05)  # the plain config is the only other finalist
+    finals = [m for m in ran.trials()["none", 1, 2].measurements if m.measurement.stage == "final"]
+    assert len(finals) == 1
+    assert set(finals[0].measurement.process) == {2, 3}
+
+
+def test_what_happens_is_told_in_order(run):
+    events = run(Played()).events
+    kinds = [type(event) for event in events if not isinstance(event, Progress)]
+    assert kinds == [TrialFinished] * 6 + [FinalistsChosen, StudyFinished]
+    best = [e.best_us for e in events if isinstance(e, TrialFinished) and e.best_us is not None]
+    assert best == sorted(best, reverse=True) and best[-1] == 10.0
+    improved = [e.value_us for e in events if isinstance(e, TrialFinished) and e.improved]
+    assert improved[0] == 20.0 and improved[-1] == 10.0
+    assert {e.stage for e in events if isinstance(e, Progress)} >= {Stage.RACE}
+    assert all(not e.estimated for e in events if isinstance(e, Progress))
+
+
+def test_a_known_config_is_not_tried_again(run):
+    run(Played())
+    again = Played()
+    ran = run(again)
+    assert [job for worker in again.workers for job in worker.jobs if isinstance(job, EvaluateJob)] == []
+    assert len(ran.detail.trials) == 6
+    assert ran.detail.winner is not None and ran.detail.winner.config.values["num_warps"] == 2
+
+
+def test_a_finalist_that_fails_the_last_check_is_stored_as_wrong_and_so_is_its_twin(run):
+    ran = run(Played(wrong_at_last={2}), ignored="[1, 2]")
+    trials = ran.trials()
+    for ignored in (1, 2):
+        assert trials["none", ignored, 2].outcome is Outcome.WRONG
+        assert trials["none", ignored, 2].value_us is None
+        assert trials["none", ignored, 2].reason == "in the final re-measurement: randn at softmax rows=9: NaN"
+    assert ran.detail.winner is not None
+    assert ran.detail.winner.config.values["num_warps"] == 1
+    assert ran.detail.summary.best_us == pytest.approx(20.0, rel=0.01)
+
+
+def test_where_every_finalist_fails_the_next_ones_are_measured_and_the_failures_are_stored(run):
+    ran = run(Played(us={1: 10.0, 2: 10.1, 4: 15.0}, wrong_at_last={1, 2}))
+    assert ran.detail.winner is not None
+    assert ran.detail.winner.config.values["num_warps"] == 4
+    assert {w: o for (fault, _, w), o in ran.outcomes().items() if fault == "none"} == {
+        1: Outcome.WRONG, 2: Outcome.WRONG, 4: Outcome.TIMED
+    }  # fmt: skip
+
+
+def test_a_study_whose_finalists_all_fail_fails_and_has_no_winner(run):
+    with pytest.raises(StudyFailedError, match="no finalist could be measured again"):
+        run(Played(wrong_at_last={1, 2, 4}))
+    assert run.detail.winner is None
+    assert run.detail.summary.state == "finished"
+    assert run.detail.summary.outcomes == {"wrong": 6}
+
+
+def test_dead_finals_make_no_finalist_wrong(run):
+    with pytest.raises(StudyFailedError, match="or its process ended"):
+        run(Played(dies_at_last=True))
+    assert run.detail.winner is None
+    assert run.detail.summary.outcomes == {"timed": 3, "wrong": 3}
+
+
+def test_one_binary_is_in_the_race_once_and_the_plain_config_stands_for_it(run):
+    played = Played(us={1: 10.0, 2: 20.0, 4: 20.0})
+    run(played, ignored="[1, 2]", plain=2)
+    finals = [job for worker in played.workers for job in worker.jobs if isinstance(job, RoundsJob) and job.check_first]
+    assert len({c.key for c in finals[0].candidates}) == 1
+    assert run.detail.winner.config.values["IGNORED"] == 2
+    assert run.detail.winner.record.plain_us == pytest.approx(10.0, rel=0.01)
+
+
+def test_a_twin_wins_where_the_config_that_was_timed_left_the_space(run):
+    first = run(Played(), ignored="[1, 2]", plain=1)
+    twin = first.trials()["none", 2, 2]
+    narrowed = next(i for i in (1, 2) if first.trials()["none", i, 2].same_as)
+    ran = run(Played(), ignored=f"[{narrowed}]", plain=narrowed)
+    assert ran.detail.winner is not None
+    assert ran.detail.winner.config.values == {**twin.config.values, "IGNORED": narrowed}
+
+
+def test_no_config_that_survives_is_a_failed_study_with_the_counts(run):
+    def nothing(self: Played, job: Any, number: int) -> Reply:
+        return Done(0.1, 0.1) if isinstance(job, SetUpJob) else Died(False, 20.0)
+
+    class Dying(Played):
+        _answer = nothing
+
+    with pytest.raises(StudyFailedError, match=r"no config survived \(6 crashed\); `tuner show softmax-.*` lists"):
+        run(Dying())
+    assert run.detail.summary.state == "finished"
+
+
+def test_time_that_runs_out_while_a_candidate_is_on_the_gpu_still_ends_with_a_winner(run, monkeypatch):
+    monkeypatch.setattr("tuner.funnel._PATIENCE_S", 0.1)
+    started = time.monotonic()
+    ran = run(Played(stuck={4}), budget=Budget(None, 2.0, started))
+    assert time.monotonic() - started < 6
+    assert ran.detail.winner is not None and ran.detail.winner.record.kind in ("winner", "tie")
+    assert all(trial.outcome is not Outcome.TIMED_OUT for trial in ran.trials().values())
+
+
+def test_ctrl_c_stops_the_search_and_leaves_what_was_stored(run):
+    def stop(event: Event) -> None:
+        if isinstance(event, TrialFinished) and event.number == 2:
+            raise KeyboardInterrupt
+
+    ran = run(Played(), listener=stop)
+    assert ran.interrupted
+    assert ran.detail.summary.state == "interrupted"
+    assert ran.detail.winner is None
+    assert len(ran.detail.trials) >= 2
+    finished = run(Played())
+    assert finished.detail.summary.state == "finished"
+    assert len(finished.detail.trials) == 6
+
+
+def test_a_trial_budget_counts_known_trials(run):
+    first = run(Played(), budget=Budget(2, None, time.monotonic()))
+    assert len(first.detail.trials) == 2
+    second = run(Played(), budget=Budget(3, None, time.monotonic()))
+    assert len(second.detail.trials) == 3
+
+
+def test_a_share_of_a_time_budget_is_kept_for_the_end():
+    budget = Budget(None, 60.0, 100.0)
+    assert (budget.reserve_s, budget.search_deadline, budget.deadline) == (12.0, 148.0, 160.0)
+    assert replace(budget, seconds=1000.0).reserve_s == 20.0
+    assert replace(budget, seconds=2.0).reserve_s == 1.0
+    unlimited = replace(budget, seconds=None)
+    assert (unlimited.reserve_s, unlimited.search_deadline) == (0.0, float("inf"))
