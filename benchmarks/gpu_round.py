@@ -1,6 +1,6 @@
 """The whole GPU round: the GPU tests, then the benchmarks. Prints a short table last and writes RESULTS.md.
 
-    python -m benchmarks.gpu_round --folder /tmp/round [--skip-tests] [--only tests,tune,compare,speed]
+    python -m benchmarks.gpu_round --folder /tmp/round [--only tests,speed,tune,compare]
 
 Every step is a process of its own with a time limit, and what it measured is kept when a later one fails.
 """
@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-STEPS = ("tests", "tune", "compare", "speed")
+STEPS = ("tests", "speed", "tune", "compare")
 
 
 def run(name: str, command: list[str], folder: Path, limit_s: float) -> bool:
@@ -146,19 +146,21 @@ def main() -> None:
     database = str(folder / "tuner.db")
     passed = {}
     if "tests" in wanted:
-        passed["tests"] = run("tests", ["-m", "pytest", "tests/gpu", "-q", "-x"], folder, 400)
+        passed["tests"] = run("tests", ["-m", "pytest", "tests/gpu", "-q", "--durations=5"], folder, 300)
+    if "speed" in wanted:
+        out = str(folder / "search_speed.json")
+        command = ["-m", "benchmarks.search_speed", "--folder", str(folder / "speed"), "--out", out, "--db", database]
+        passed["speed"] = run("speed", command, folder, 400)
     if "tune" in wanted:
         seconds = [
             "--softmax-seconds", arguments.softmax_seconds, "--attention-seconds", arguments.attention_seconds
         ]  # fmt: skip
-        passed["tune"] = run("tune", ["-m", "benchmarks.tune_all", "--db", database, *seconds], folder, 500)
+        skip = ["--skip-first-attention"] if passed.get("speed") else []
+        command = ["-m", "benchmarks.tune_all", "--db", database, *seconds, *skip]
+        passed["tune"] = run("tune", command, folder, 500)
     if "compare" in wanted:
         out = str(folder / "compare.json")
         passed["compare"] = run("compare", ["-m", "benchmarks.compare", "--db", database, "--out", out], folder, 200)
-    if "speed" in wanted:
-        out = str(folder / "search_speed.json")
-        command = ["-m", "benchmarks.search_speed", "--folder", str(folder / "speed"), "--out", out]
-        passed["speed"] = run("speed", command, folder, 500)
     page = results_page(environment_facts(), read(folder / "compare.json"), read(folder / "search_speed.json"))
     (folder / "RESULTS.md").write_text(page + "\n")
     print(page)

@@ -1,6 +1,6 @@
 """How fast the search finds what is there: one attention problem, its whole space, 60 seconds, and plain autotuning.
 
-    python -m benchmarks.search_speed --folder /tmp/speed --out search_speed.json
+    python -m benchmarks.search_speed --folder /tmp/speed --out search_speed.json [--db tuner.db]
 
 Three runs on one card, each from an empty cache: every config of the space (the exhaustive best), a study with a budget
 of 60 s of wall time, and Triton's own ``Autotuner`` over the same configs, stopped after the same 60 s.
@@ -25,8 +25,8 @@ from tuner.events import Progress
 BUDGET_S = 60.0
 
 
-def study(folder: Path, name: str, **budget: Any) -> dict[str, Any]:
-    """One study from an empty cache and an empty database."""
+def study(folder: Path, name: str, db: str, **budget: Any) -> dict[str, Any]:
+    """One study from an empty cache; ``db`` holds nothing of its problem yet."""
     os.environ["TUNER_CACHE"] = str(folder / f"cache-{name}")
     problem = attention_problem(*ATTENTION[0])
     track: list[tuple[float, float]] = []
@@ -36,7 +36,7 @@ def study(folder: Path, name: str, **budget: Any) -> dict[str, Any]:
             track.append((round(event.elapsed_s, 1), event.best_us))
 
     started = time.monotonic()
-    result = tuner.tune(problem, db=str(folder / f"{name}.db"), gpu=True, on_event=listen, **budget)
+    result = tuner.tune(problem, db=db, gpu=True, on_event=listen, **budget)
     assert result.winner is not None
     return {
         "seconds": time.monotonic() - started,
@@ -69,12 +69,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--db", help="where the study with the budget goes (default: a new file)")
     arguments = parser.parse_args()
-    arguments.folder.mkdir(parents=True, exist_ok=True)
+    folder: Path = arguments.folder
+    folder.mkdir(parents=True, exist_ok=True)
     results = {
-        "budget": study(arguments.folder, "budget", time_s=BUDGET_S),
-        "exhaustive": study(arguments.folder, "exhaustive", trials=100_000, sampler="exhaustive"),
-        "autotune": plain_autotune(arguments.folder),
+        "budget": study(folder, "budget", arguments.db or str(folder / "budget.db"), time_s=BUDGET_S),
+        "exhaustive": study(folder, "exhaustive", str(folder / "exhaustive.db"), trials=100_000, sampler="exhaustive"),
+        "autotune": plain_autotune(folder),
     }
     share = results["exhaustive"]["median_us"] / results["budget"]["median_us"]
     for name in ("budget", "exhaustive"):

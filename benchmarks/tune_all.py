@@ -18,9 +18,11 @@ def main() -> None:
     parser.add_argument("--db", required=True)
     parser.add_argument("--softmax-seconds", type=float, default=25.0)
     parser.add_argument("--attention-seconds", type=float, default=30.0)
+    parser.add_argument("--skip-first-attention", action="store_true", help="search_speed has tuned it already")
     arguments = parser.parse_args()
     problems = [(softmax_problem(*s), arguments.softmax_seconds) for s in SOFTMAX]
-    problems += [(attention_problem(*a), arguments.attention_seconds) for a in ATTENTION]
+    shapes = ATTENTION[1:] if arguments.skip_first_attention else ATTENTION
+    problems += [(attention_problem(*a), arguments.attention_seconds) for a in shapes]
     for problem, seconds in problems:
         started = time.monotonic()
         result = tuner.tune(problem, db=arguments.db, gpu=True, time_s=seconds)

@@ -75,6 +75,15 @@ def test_a_parameter_that_no_kernel_sees_does_not_change_the_binary(machine, off
     assert compiled(machine, office, worker, "IGNORED=2").binary_hash == plain.binary_hash
 
 
+def test_equal_code_from_two_sources_is_one_binary(machine, office, worker):
+    # The switch changes launch() alone; line numbers in the machine code would tell the two files apart.
+    plain, other = (office.bound.parse(f"FAULT={fault}") for fault in ("none", "exit"))
+    assert office.variant(plain).hash != office.variant(other).hash
+    assert (
+        compiled(machine, office, worker, "FAULT=exit").binary_hash == compiled(machine, office, worker, "").binary_hash
+    )
+
+
 @pytest.mark.parametrize("text", ["num_warps=2", "PROGRAMS_PER_SM=2", "FAULT=wrong"])
 def test_warps_grid_and_source_are_part_of_the_binary(machine, office, worker, text):
     plain = compiled(machine, office, worker, "")

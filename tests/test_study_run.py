@@ -12,6 +12,7 @@ import pytest
 
 from tests.engine_jobs import PROBLEM
 from tests.fakes import FakeCompilers, FakeWorker, rounds, timed, wrong
+from tuner.budget import Budget
 from tuner.compiling import CompileJob
 from tuner.device import MEASURED, Stack
 from tuner.errors import StudyFailedError
@@ -22,7 +23,7 @@ from tuner.search import make_proposer
 from tuner.space import load_space
 from tuner.store.records import StoredTrial, StudyDetail, StudySpec
 from tuner.store.store import Store
-from tuner.study_run import Budget, StudyRun
+from tuner.study_run import StudyRun
 from tuner.targets import target
 from tuner.tickets import TicketOffice
 from tuner.trial import Outcome

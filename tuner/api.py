@@ -12,10 +12,12 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from tuner.budget import Budget
 from tuner.config import Config
 from tuner.errors import ConfigError, TunerError, UsageError
 from tuner.evaluating import EvaluateJob, InterpretJob, RoundsJob, entry_names
 from tuner.events import Listener, Notice, StudyStarted
+from tuner.files import config_file, winner_file
 from tuner.finals import Rounds
 from tuner.funnel import (
     EVALUATE_LIMIT_S,
@@ -29,18 +31,16 @@ from tuner.machine import DEFAULT_TARGET, Machine
 from tuner.operators import get, names
 from tuner.outcomes import outcome_of
 from tuner.problem import Problem, Scalar
+from tuner.protocols import ESTIMATE_PROTOCOL, GRAPH_PROTOCOL
 from tuner.results import OperatorSummary, TimeResult, TuneResult
 from tuner.search import DEFAULT_SAMPLER, check_sampler, make_proposer
-from tuner.shipped import version
 from tuner.space import BoundSpace, load_space
-from tuner.standalone import StandaloneHeader, standalone
 from tuner.store.location import default_url
 from tuner.store.records import StoredTrial, StoredWinner, StudyDetail, StudySpec, StudySummary
 from tuner.store.store import Store
-from tuner.study_run import Budget, StudyRun
+from tuner.study_run import StudyRun
 from tuner.targets import target as named_target
 from tuner.tickets import TicketOffice
-from tuner.timing import GRAPH_PROTOCOL
 from tuner.toolchain import triton_version as installed_triton
 from tuner.trial import CheckReport
 from tuner.worker.messages import Done, Reply
@@ -105,7 +105,7 @@ def tune(
             space_text=chosen.path.read_text(encoding="utf-8"),
             sampler=sampler,
             seed=seed,
-            protocol=GRAPH_PROTOCOL if machine.measures else "estimate-1",
+            protocol=GRAPH_PROTOCOL if machine.measures else ESTIMATE_PROTOCOL,
             space_size=bound.size(),
             max_trials=trials,
             max_seconds=time_s,
@@ -145,9 +145,12 @@ def tune(
             else:
                 machine.gpu.kill()
                 funnel = EstimateFunnel(problem, machine.device, machine.compilers(), seed, machine.interpreters())
+            # Binaries that another space's configs compiled to need not be timed again either.
+            for binary, trial in store.timed_binaries(problem.key, machine.device.key, machine.stack.key).items():
+                funnel.know_binary(binary, trial.config.key, trial.as_record())
             run = StudyRun(
                 store, study, bound, office, proposer, funnel, machine,
-                Budget(trials, time_s, started), seed, known, listener,
+                Budget(None if trials is None else min(trials, bound.size()), time_s, started), seed, known, listener,
             )  # fmt: skip
             interrupted = run.run()
         detail = store.study(study.id)
@@ -189,32 +192,20 @@ def render(
 ) -> str:
     """The standalone source of one config: the stored winner (``best``), ``config``, or the first plain config.
 
-    ``triton_version`` decides how the base-2 exponential is spelt (None: a file that finds out where it runs).
+    The winner's comes from the source that is stored with it. ``triton_version`` decides how the base-2 exponential is
+    spelt (None: a file that finds out where it runs).
     """
-    if best and config is not None:
+    if not best:
+        bound = load_space(space or problem.operator).bind(problem, named_target(device or DEFAULT_TARGET))
+        _refuse_empty(bound)
+        return config_file(bound, bound.parse(config or ""), triton_version)
+    if config is not None:
         raise UsageError("ask for the best config or name one, not both")
-    winner = _winner(problem, db, device) if best else None
-    chosen = load_space(space or problem.operator)
-    bound = chosen.bind(problem, winner.device if winner else named_target(device or DEFAULT_TARGET))
-    _refuse_empty(bound)
-    picked = _same(bound, winner.config) if winner else bound.parse(config or "")
-    from tuner.rendering import render as render_template
-
-    variant = render_template(bound.template(picked), dict(picked.switches), triton_version)
-    profile, operator = bound.precision(picked), get(problem.operator)
-    promised = ", ".join(f"{field} {value}" for field, value in profile.as_json().items())
-    header = StandaloneHeader.of(
-        problem,
-        picked,
-        bound.launch_arguments(picked),
-        space_digest=chosen.digest,
-        device=winner.device if winner else None,
-        stack=winner.stack if winner else None,
-        tolerance=f"per element, from the reference's error bound for {promised}",
-        self_check=operator.self_check(problem),
-        generator=f"triton-variant-tuner {version()}",
-    )
-    return standalone(variant, header)
+    with _reading(db) as store:
+        winner = store.best(problem, device, estimated=True)
+        if winner is None:
+            raise UsageError(f"nothing is stored for {problem.label}; run `tuner tune` first")
+        return winner_file(store, winner, triton_version)
 
 
 def check(
@@ -365,24 +356,6 @@ def _same_or_none(bound: BoundSpace, config: Config) -> Config | None:
     except ConfigError:
         return None
     return same if same.key == config.key else None
-
-
-def _same(bound: BoundSpace, config: Config) -> Config:
-    same = _same_or_none(bound, config)
-    if same is None:
-        raise ConfigError(
-            f"the stored config {config.label} is not in {bound.space.path} as it is now; "
-            "render it from the search space that it was tuned with, or tune again"
-        )
-    return same
-
-
-def _winner(problem: Problem, db: str | None, device: str | None) -> StoredWinner:
-    with _reading(db) as store:
-        winner = store.best(problem, device, estimated=True)
-    if winner is None:
-        raise UsageError(f"nothing is stored for {problem.label}; run `tuner tune` first")
-    return winner
 
 
 def _one(bound: BoundSpace, config: str | None, machine: Machine) -> tuple[BoundSpace, Config, TicketOffice]:

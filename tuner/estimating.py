@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from tuner.device import Device
 from tuner.errors import TargetError
 from tuner.occupancy import blocks_per_sm
+from tuner.protocols import ESTIMATE_PROTOCOL
 from tuner.trial import CompileReport, KernelResources, Measurement
-
-PROTOCOL = "estimate-1"
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ class Estimate:
         """As it is stored: stage and protocol say that it is an estimate."""
         shown = ", ".join(f"{name} {value:.3g}" for name, value in self.terms.items())
         notes = ("estimated", f"limited by {self.limiter}", shown)
-        return Measurement("estimate", PROTOCOL, (self.us,), self.us, self.us, self.us, notes=notes)
+        return Measurement("estimate", ESTIMATE_PROTOCOL, (self.us,), self.us, self.us, self.us, notes=notes)
 
 
 OVERLAPPING = ("memory", "tensor", "fp32", "exp2", "issue", "latency")

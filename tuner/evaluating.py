@@ -1,4 +1,7 @@
-"""Jobs for workers that check and time candidates. Each says where things are and carries only plain values."""
+"""Jobs for workers that check and time candidates. Each says where things are and carries only plain values.
+
+The program that sends them imports this module too, so what needs torch is imported where a worker runs it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from tuner.check_plan import CheckPlan, plan
-from tuner.checking import check, recheck
 from tuner.compiling import counting_compilations
 from tuner.config import Value
 from tuner.device import Device
@@ -21,7 +23,6 @@ from tuner.loading import load_source
 from tuner.operators import get
 from tuner.precision import PrecisionProfile
 from tuner.problem import Problem
-from tuner.reference_cache import ReferenceCache
 from tuner.statistics import summarise
 from tuner.trial import CheckReport, DeviceState, FamilyReport, Measurement
 from tuner.worker.child import UnusableError
@@ -199,7 +200,9 @@ class InterpretJob:
     seed: int
 
     def __call__(self, state: WorkerState) -> Evaluation:
+        from tuner.checking import check
         from tuner.interpreter import is_interpreting, repair_bf16_dot
+        from tuner.reference_cache import ReferenceCache
 
         if not is_interpreting():
             raise RuntimeError("this worker was not started for the interpreter")
@@ -218,6 +221,7 @@ class _GpuDesk:
 
     def __init__(self, problem: Problem, device: Device, seed: int) -> None:
         from tuner.nvml import DeviceStateReader
+        from tuner.reference_cache import ReferenceCache
         from tuner.timing import Timer, warm_up
 
         self.problem, self.device, self.seed = problem, device, seed
@@ -264,10 +268,14 @@ class _GpuDesk:
 
     def check(self, candidate: Candidate) -> CheckReport:
         """The whole check, on the small problems and at the tuned shape."""
+        from tuner.checking import check
+
         return check(candidate.launch(), self.operator, self._plan(candidate), "cuda", self.seed, self.references)
 
     def recheck(self, candidate: Candidate) -> FamilyReport:
         """Compare what the timed launches left in the first copy's outputs with the reference."""
+        from tuner.checking import recheck
+
         return recheck(
             self.operator,
             self.problem,

@@ -36,6 +36,8 @@ class ProbeJob:
     look_for_gpu: bool
 
     def __call__(self, state: WorkerState) -> tuple[Device, Stack]:
+        import triton  # noqa: F401  # one that is there and broken says why
+
         from tuner.probe import current_device, current_stack
 
         device = current_device() if self.look_for_gpu else None
@@ -110,7 +112,9 @@ class Machine:
         self.device, self.stack = reply.value
         if gpu and not self.measures:
             what = f"no {self.device.name}" if target else "no GPU"
-            raise MissingError(f"{what} was found here; leave out --gpu to estimate, or see `tuner doctor`")
+            raise MissingError(
+                f"{what} was found here; `tuner doctor` says what is missing, and `tuner tune` estimates without one"
+            )
         self.gpu.busy_seconds = 0.0
 
     def compilers(self) -> Pool[int]:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tuner.budget import Budget
 from tuner.config import Config
 from tuner.errors import StudyFailedError
 from tuner.evaluating import RoundsJob
@@ -35,38 +36,10 @@ from tuner.worker.messages import Done
 
 TICK_S = 0.2
 HEARTBEAT_S = 10.0
-# Seconds kept for the race and the finals out of a time budget: a share of it, within limits.
-RESERVE_SHARE, RESERVE_LEAST_S, RESERVE_MOST_S = 0.2, 2.0, 20.0
 _IDLE_RACERS, _IDLE_ROUNDS = 8, 2
 _BESIDE_SHARE = 0.05
 # Estimates closer than this are called ties: a static model tells no smaller difference.
 ESTIMATE_INDIFFERENCE = 0.01
-
-
-@dataclass(frozen=True)
-class Budget:
-    """What a run may use: trials in the study (known ones included), and seconds of wall time. None: no limit."""
-
-    trials: int | None
-    seconds: float | None
-    started: float
-
-    @property
-    def reserve_s(self) -> float:
-        """Seconds of the time budget that the end of the study is given."""
-        if self.seconds is None:
-            return 0.0
-        return min(RESERVE_MOST_S, max(RESERVE_LEAST_S, RESERVE_SHARE * self.seconds), 0.5 * self.seconds)
-
-    @property
-    def search_deadline(self) -> float:
-        """``time.monotonic()`` at which the search ends."""
-        return math.inf if self.seconds is None else self.started + self.seconds - self.reserve_s
-
-    @property
-    def deadline(self) -> float:
-        """``time.monotonic()`` at which the run ends."""
-        return math.inf if self.seconds is None else self.started + self.seconds
 
 
 @dataclass(frozen=True)
@@ -201,7 +174,7 @@ class StudyRun:
         if result.outcome is Outcome.TIMED and result.value_us is not None:
             self.funnel.best_us = min(self.funnel.best_us, result.value_us)
             if record.compile_report is not None and isinstance(record, StoredTrial):
-                self.funnel.know_binary(record.compile_report.binary_hash, key, _as_record(record))
+                self.funnel.know_binary(record.compile_report.binary_hash, key, record.as_record())
 
     def _best(self) -> _Result | None:
         timed = [r for r in self._results.values() if r.outcome is Outcome.TIMED and r.value_us is not None]
@@ -422,17 +395,3 @@ def _finalist(key: str, measurement: Measurement, config: Config) -> dict[str, o
         "low_us": measurement.low_us,
         "high_us": measurement.high_us,
     }
-
-
-def _as_record(trial: StoredTrial) -> TrialRecord:
-    return TrialRecord(
-        config=trial.config,
-        variant_hash=trial.variant_hash,
-        outcome=trial.outcome,
-        reason=trial.reason,
-        value_us=trial.value_us,
-        compile_report=trial.compile_report,
-        check_report=trial.check_report,
-        same_as=trial.same_as,
-        seed=trial.seed,
-    )

@@ -23,8 +23,8 @@ import torch
 from tuner.operators.base import Operator
 from tuner.operators.tensors import empty, seed_of
 from tuner.problem import Problem
+from tuner.protocols import EVENT_PROTOCOL, GRAPH_PROTOCOL
 
-GRAPH_PROTOCOL, EVENT_PROTOCOL = "cold-graph-1", "cold-events-1"
 MIN_INTERVAL_US = 200.0
 CACHE_MULTIPLE = 4
 _MOST_COPIES = 64

@@ -21,7 +21,10 @@ _DISTRIBUTIONS = ("triton", "pytorch-triton", "pytorch-triton-rocm", "triton-roc
 @cache
 def triton_folder() -> Path:
     """The folder of the ``triton`` package, found without importing it. Raises ``MissingError`` where there is none."""
-    spec = importlib.util.find_spec("triton")
+    try:
+        spec = importlib.util.find_spec("triton")
+    except (ImportError, ValueError):  # something hides it
+        spec = None
     if spec is None or not spec.submodule_search_locations:
         raise MissingError(f"Triton is not installed; {HOW_TO_GET_TRITON}")
     return Path(next(iter(spec.submodule_search_locations)))

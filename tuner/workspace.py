@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import tempfile
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 
 import platformdirs
@@ -26,7 +28,7 @@ class Workspace:
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder or cache_folder()
         try:
-            for path in (self.folder, self.variants, self.triton, self.logs):
+            for path in (self.folder, self.variants, self.triton, self.folder / "logs"):
                 path.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
             raise MissingError(
@@ -44,10 +46,10 @@ class Workspace:
         """Triton's cache of compiled kernels."""
         return self.folder / "triton"
 
-    @property
+    @cached_property
     def logs(self) -> Path:
-        """What workers print, one folder a process."""
-        return self.folder / "logs" / str(os.getpid())
+        """A new folder for what workers print: two runs at once, in one program too, do not share one."""
+        return Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=self.folder / "logs"))
 
     def source_path(self, variant: Variant) -> Path:
         """The file that holds ``variant``'s source, written if it is not there (or not whole)."""

@@ -326,3 +326,25 @@ def test_a_space_too_large_to_list_still_gives_valid_and_distinct_configs(stub_s
     assert all(space.is_valid("t", c.values) for c in seen)
     with pytest.raises(UsageError, match="too large for the sampler exhaustive"):
         make_proposer(space, sampler="exhaustive")
+
+
+def test_what_the_study_tried_and_is_no_longer_known_is_proposed_again(stub_space, tmp_path):
+    space = stub_space({"t": {"a": (1, 2, 4)}})
+    url = f"sqlite:///{tmp_path / 'study.db'}"
+    first = make_proposer(space, storage=url, known={})
+    tried = run(first, lambda c: float(c.values["a"]), 3)
+    first.close()
+    holds, value = tried[1]
+    second = make_proposer(space, storage=url, known={holds.key: (Outcome.TIMED, value)})
+    again = {ask(second).config.key, ask(second).config.key}
+    assert second.ask() is None
+    assert again == {config.key for config, _ in tried} - {holds.key}
+    second.close()
+
+
+def test_a_closed_proposer_leaves_the_whole_study_in_the_file(stub_space, tmp_path):
+    path = tmp_path / "study.db"
+    proposer = make_proposer(stub_space({"t": {"a": (1, 2)}}), storage=f"sqlite:///{path}")
+    run(proposer, lambda c: float(c.values["a"]), 2)
+    proposer.close()
+    assert not path.with_name("study.db-wal").exists()

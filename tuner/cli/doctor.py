@@ -21,9 +21,11 @@ def doctor(target: options.Target = None, db: options.Db = None, json: options.J
 
     with answer_only(json):
         from tuner.doctor import doctor as examine
+        from tuner.machine import DEFAULT_TARGET
+        from tuner.workspace import cache_folder
 
         url = db or default_url()
-        report = examine(url, target) if target else examine(url)
+        report = examine(url, target or DEFAULT_TARGET, cache_folder())
     if json:
         print_json(report.as_json())
     else:

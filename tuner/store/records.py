@@ -12,7 +12,7 @@ from tuner.canonical import digest
 from tuner.config import Config
 from tuner.device import Device, Stack
 from tuner.problem import Problem
-from tuner.trial import CheckReport, CompileReport, Measurement, Outcome
+from tuner.trial import CheckReport, CompileReport, Measurement, Outcome, TrialRecord
 
 RUNNING, INTERRUPTED, FINISHED = "running", "interrupted", "finished"
 WINNER, TIE = "winner", "tie"
@@ -94,6 +94,21 @@ class StoredTrial:
     def binary_hash(self) -> str | None:
         """The hash of what was compiled; None where nothing was."""
         return self.compile_report.binary_hash if self.compile_report else None
+
+    def as_record(self) -> TrialRecord:
+        """The trial as it was recorded, without its measurements."""
+        return TrialRecord(
+            config=self.config,
+            variant_hash=self.variant_hash,
+            outcome=self.outcome,
+            reason=self.reason,
+            value_us=self.value_us,
+            compile_report=self.compile_report,
+            check_report=self.check_report,
+            same_as=self.same_as,
+            seed=self.seed,
+            seconds=self.seconds,
+        )
 
 
 @dataclass(frozen=True)

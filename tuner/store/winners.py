@@ -62,9 +62,17 @@ def best(
     )
     keys = _matching([(row.key, row.name) for row in devices], problem, device_name)
     statement = statement_for_winners().where(*valid, WinnerRow.device_key.in_(keys))
-    newest = statement.order_by(WinnerRow.estimated, WinnerRow.created_at.desc(), WinnerRow.id.desc()).limit(1)
-    row = connection.execute(newest).one_or_none()
-    return None if row is None else winner_of(row)
+    # Of each study only its newest winner counts; of those on the newest stack, the fastest.
+    rows = connection.execute(
+        statement.order_by(WinnerRow.estimated, WinnerRow.created_at.desc(), WinnerRow.id.desc())
+    ).all()
+    if not rows:
+        return None
+    current: dict[int, StoredWinner] = {}
+    for row in rows:
+        if row.estimated == rows[0].estimated and row.stack_key == rows[0].stack_key:
+            current.setdefault(row.study_id, winner_of(row))
+    return min(current.values(), key=lambda winner: winner.record.median_us)
 
 
 def statement_for_winners() -> Select[Any]:

@@ -53,8 +53,8 @@ class Zygote:
 
     def spawn(self, log: Path) -> tuple[Connection, int]:
         """A new worker whose output goes to ``log``. Raises ``MissingError`` where the zygote is gone."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         reply = b""
         try:
             with contextlib.suppress(OSError):  # a broken pipe: it is gone
@@ -96,7 +96,8 @@ def _preload() -> None:
 
         import tuner.checking
         import tuner.compiling
-        import tuner.evaluating  # noqa: F401
+        import tuner.evaluating
+        import tuner.reference_cache  # noqa: F401
 
         torch.set_num_threads(1)
     except ImportError as error:
