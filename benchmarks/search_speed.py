@@ -64,32 +64,46 @@ def plain_autotune(folder: Path) -> dict[str, Any]:
     return {"seconds": time.monotonic() - started, "configs": len(lines), "best": best}
 
 
+def report(results: dict[str, Any]) -> None:
+    """Print what there is as a short table."""
+    for name in ("budget", "exhaustive"):
+        if name in results:
+            r = results[name]
+            print(
+                f"{name}: {r['trials']} of {r['space']} configs in {r['seconds']:.1f} s, {r['median_us']:.1f} us, "
+                f"GPU busy {100 * r['gpu_busy_share']:.0f} %, {r['speedup_over_plain']:.2f} x the plain config"
+            )
+    if "budget" in results and "exhaustive" in results:
+        share = results["exhaustive"]["median_us"] / results["budget"]["median_us"]
+        print(f"the {BUDGET_S:.0f} s study reached {100 * share:.1f} % of the exhaustive best")
+    if "autotune" in results:
+        autotune = results["autotune"]
+        reached = f"{autotune['best']['us']:.1f} us" if autotune["best"] else "nothing"
+        print(f"triton.autotune: {autotune['configs']} configs in {autotune['seconds']:.1f} s, {reached}")
+
+
 def main() -> None:
-    """Run the three, print a table, write it."""
+    """Run the parts that are asked for; the JSON file keeps those of earlier calls."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--db", help="where the study with the budget goes (default: a new file)")
+    parser.add_argument("--parts", default="budget,exhaustive,autotune")
     arguments = parser.parse_args()
-    folder: Path = arguments.folder
+    folder, out = arguments.folder, arguments.out
     folder.mkdir(parents=True, exist_ok=True)
-    results = {
-        "budget": study(folder, "budget", arguments.db or str(folder / "budget.db"), time_s=BUDGET_S),
-        "exhaustive": study(folder, "exhaustive", str(folder / "exhaustive.db"), trials=100_000, sampler="exhaustive"),
-        "autotune": plain_autotune(folder),
+    results: dict[str, Any] = json.loads(out.read_text()) if out.exists() else {}
+    parts = {
+        "budget": lambda: study(folder, "budget", arguments.db or str(folder / "budget.db"), time_s=BUDGET_S),
+        "exhaustive": lambda: study(
+            folder, "exhaustive", str(folder / "exhaustive.db"), trials=100_000, sampler="exhaustive"
+        ),
+        "autotune": lambda: plain_autotune(folder),
     }
-    share = results["exhaustive"]["median_us"] / results["budget"]["median_us"]
-    for name in ("budget", "exhaustive"):
-        r = results[name]
-        print(
-            f"{name}: {r['trials']} of {r['space']} configs in {r['seconds']:.1f} s, {r['median_us']:.1f} us, "
-            f"GPU busy {100 * r['gpu_busy_share']:.0f} %, {r['speedup_over_plain']:.2f} x the plain config"
-        )
-    print(f"the 60 s study reached {100 * share:.1f} % of the exhaustive best")
-    autotune = results["autotune"]
-    reached = f"{autotune['best']['us']:.1f} us" if autotune["best"] else "nothing"
-    print(f"triton.autotune: {autotune['configs']} configs in {autotune['seconds']:.1f} s, {reached}")
-    arguments.out.write_text(json.dumps(results, indent=1))
+    for name in arguments.parts.split(","):
+        results[name] = parts[name]()
+        out.write_text(json.dumps(results, indent=1))
+    report(results)
 
 
 if __name__ == "__main__":

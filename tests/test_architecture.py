@@ -15,7 +15,7 @@ from tests.checkout import checkout
 
 MOST_LINES = 400
 # Modules over the limit, which are to be split, and how far they may go until then. Nothing may be added.
-TOO_LONG = {"tuner.study_run": 450}
+TOO_LONG: dict[str, int] = {}
 
 OWNERS = {
     "torch": (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -151,10 +152,23 @@ def test_a_binary_that_was_timed_before_is_not_checked_again(machine, compilers,
     noted = Submissions(interpreters)
     funnel = EstimateFunnel(PROBLEM, machine.device, compilers, 0, noted)  # type: ignore[arg-type]
     assert known.compile_report is not None
-    funnel.know_binary(known.compile_report.binary_hash, known.config.key, known)
+    profile = office.bound.precision(known.config)
+    funnel.know_binary(known.compile_report.binary_hash, profile, known)
     (record,) = through(funnel, [office.ticket(office.bound.parse("IGNORED=2"))]).values()
     assert (record.outcome, record.same_as, record.value_us) == (Outcome.TIMED, known.config.key, known.value_us)
     assert noted.jobs == []
+
+
+def test_a_binary_that_promises_another_precision_is_checked_itself(machine, compilers, interpreters, office, run):
+    known = run("IGNORED=1")["IGNORED=1"]
+    noted = Submissions(interpreters)
+    funnel = EstimateFunnel(PROBLEM, machine.device, compilers, 0, noted)  # type: ignore[arg-type]
+    assert known.compile_report is not None
+    laxer = replace(office.bound.precision(known.config), l_from_rounded_p=True)
+    funnel.know_binary(known.compile_report.binary_hash, laxer, known)
+    (record,) = through(funnel, [office.ticket(office.bound.parse("IGNORED=2"))]).values()
+    assert (record.outcome, record.same_as) == (Outcome.TIMED, "")
+    assert len(noted.jobs) == 1
 
 
 def test_what_is_abandoned_comes_back_as_tickets_and_nothing_of_it_later(funnel, office):

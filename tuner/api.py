@@ -145,9 +145,6 @@ def tune(
             else:
                 machine.gpu.kill()
                 funnel = EstimateFunnel(problem, machine.device, machine.compilers(), seed, machine.interpreters())
-            # Binaries that another space's configs compiled to need not be timed again either.
-            for binary, trial in store.timed_binaries(problem.key, machine.device.key, machine.stack.key).items():
-                funnel.know_binary(binary, trial.config.key, trial.as_record())
             run = StudyRun(
                 store, study, bound, office, proposer, funnel, machine,
                 Budget(None if trials is None else min(trials, bound.size()), time_s, started), seed, known, listener,

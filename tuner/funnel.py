@@ -22,6 +22,7 @@ from tuner.estimating import Figures, estimate
 from tuner.evaluating import Candidate, EvaluateJob, Evaluation, InterpretJob, SetUpJob
 from tuner.operators import get
 from tuner.outcomes import outcome_of
+from tuner.precision import PrecisionProfile
 from tuner.problem import Problem
 from tuner.resources import fits
 from tuner.trial import CompileReport, Measurement, Outcome, TrialRecord
@@ -58,6 +59,14 @@ class _Travelling:
     seconds: dict[str, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class _Program:
+    """What two configs must share to be one program: the binary, and the precision that it is checked for."""
+
+    binary_hash: str
+    profile: PrecisionProfile
+
+
 class Funnel(ABC):
     """Takes tickets, gives back records. Not thread-safe; call ``poll`` often."""
 
@@ -67,9 +76,9 @@ class Funnel(ABC):
         self._operator = get(problem.operator)
         self._travelling: dict[int, _Travelling] = {}
         self._finished: deque[tuple[Ticket, TrialRecord]] = deque()
-        # By binary: the key and record of the config that stands for all that compile to it, or those waiting for it.
-        self._settled: dict[str, tuple[str, TrialRecord]] = {}
-        self._twins: dict[str, list[int]] = {}
+        # By program: the key and record of the config that stands for all that are it, or those waiting for it.
+        self._settled: dict[_Program, tuple[str, TrialRecord]] = {}
+        self._twins: dict[_Program, list[int]] = {}
         self.best_us = math.inf
 
     @property
@@ -154,20 +163,21 @@ class Funnel(ABC):
         report: CompileReport = reply.value
         travelling.compiled = report
         travelling.seconds["compile"] = report.seconds
+        program = _Program(report.binary_hash, travelling.ticket.candidate.profile)
         refusals = [why for why in (fits(kernel, self.device) for kernel in report.kernels) if why]
         if refusals:
             self._finish(number, Outcome.OUT_OF_RESOURCES, refusals[0])
-        elif report.binary_hash in self._settled:
-            self._finish_as_twin(number, *self._settled[report.binary_hash])
-        elif report.binary_hash in self._twins:
-            self._twins[report.binary_hash].append(number)
+        elif program in self._settled:
+            self._finish_as_twin(number, *self._settled[program])
+        elif program in self._twins:
+            self._twins[program].append(number)
         else:
-            self._twins[report.binary_hash] = []
+            self._twins[program] = []
             self._compiled_well(number, report)
 
-    def know_binary(self, binary_hash: str, key: str, record: TrialRecord) -> None:
-        """Tell it of a binary that was timed before, so that no config that compiles to it is timed again."""
-        self._settled.setdefault(binary_hash, (key, record))
+    def know_binary(self, binary_hash: str, profile: PrecisionProfile, record: TrialRecord) -> None:
+        """Tell it of a binary that was timed before, so that no config that is the same program is timed again."""
+        self._settled.setdefault(_Program(binary_hash, profile), (record.config.key, record))
 
     def _finish(
         self,
@@ -197,21 +207,22 @@ class Funnel(ABC):
         if value_us is not None:
             self.best_us = min(self.best_us, value_us)
         if travelling.compiled is not None:
-            binary, key = travelling.compiled.binary_hash, travelling.ticket.config.key
-            waiting = self._twins.pop(binary, [])
+            program = _Program(travelling.compiled.binary_hash, travelling.ticket.candidate.profile)
+            key = travelling.ticket.config.key
+            waiting = self._twins.pop(program, [])
             # What a crash or a time-out says may not hold for a twin; what a check or a timing says does.
             if outcome in (Outcome.TIMED, Outcome.PRUNED, Outcome.WRONG):
-                self._settled[binary] = (key, record)
+                self._settled[program] = (key, record)
                 for twin in waiting:
                     self._finish_as_twin(twin, key, record)
             else:
                 for twin in waiting:
                     compiled = self._travelling[twin].compiled
                     assert compiled is not None
-                    if binary in self._twins:
-                        self._twins[binary].append(twin)
+                    if program in self._twins:
+                        self._twins[program].append(twin)
                     else:
-                        self._twins[binary] = []
+                        self._twins[program] = []
                         self._compiled_well(twin, compiled)
 
     def _finish_as_twin(self, number: int, key: str, record: TrialRecord) -> None:
@@ -377,15 +388,10 @@ class EstimateFunnel(Funnel):
         compiled = self._travelling[number].compiled
         assert compiled is not None
         programs = math.prod(compiled.grid) if compiled.grid else 1
-        measurement = estimate(self.figures(), compiled, self.device, programs).measurement()
+        costs, problem = self._operator, self.problem
+        figures = Figures(costs.flops(problem), costs.bytes_moved(problem), costs.exponentials(problem))
+        measurement = estimate(figures, compiled, self.device, programs).measurement()
         self._finish(number, Outcome.TIMED, "estimated", measurement.median_us, evaluation, (measurement,))
-
-    def figures(self) -> Figures:
-        """What the problem costs at least."""
-        operator = self._operator
-        return Figures(
-            operator.flops(self.problem), operator.bytes_moved(self.problem), operator.exponentials(self.problem)
-        )
 
     def _abandon(self) -> None:
         self._interpreters.drop_waiting()
