@@ -80,6 +80,19 @@ def test_the_newest_winner_is_the_best_and_a_stack_can_be_asked_for(store: Store
     assert older is not None and older.id == old
 
 
+def test_a_small_space_tuned_later_does_not_hide_the_faster_winner_of_another(store: Store) -> None:
+    fast = crowned(store, 1, us=9.0)
+    study = store.start_study(spec(space_digest="another", space_name="mine"))
+    slower = store.record_trial(study.id, timed(2, 11.0), VARIANT)
+    store.record_winner(study.id, WinnerRecord(slower, "winner", "only one", 11.0, 11.0, 11.0, False))
+    best = store.best(PROBLEM, None)
+    assert best is not None and best.id == fast
+    # A newer winner of the same study replaces its older one, faster or not.
+    newer = crowned(store, 3, us=9.4)
+    best = store.best(PROBLEM, None)
+    assert best is not None and best.id == newer
+
+
 def test_a_clock_that_was_set_back_does_not_hide_the_newest_winner(store: Store, path: Path) -> None:
     first = crowned(store, 1)
     with sqlite3.connect(path) as other:

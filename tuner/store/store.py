@@ -137,8 +137,9 @@ class Store:
     def best(
         self, problem: Problem, device_name: str | None, *, estimated: bool = False, stack_key: str | None = None
     ) -> StoredWinner | None:
-        """The newest winner for the problem on the device; None where there is none.
+        """The winner for the problem on the device; None where there is none.
 
+        Of each study only its newest winner counts; of those on the stack that was used last, the fastest is given.
         ``device_name``: in any case, whole or a part that only one has; also a device's key. With ``estimated`` an
         estimated winner is given where no measured one is. Raises ``UsageError`` listing the devices where several fit.
         """
