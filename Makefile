@@ -46,7 +46,7 @@ types: install ## mypy --strict on the package
 	$(BIN)/mypy
 
 tests: install ## The suite on the checkout, which is quicker than wheel-test; ARGS are pytest's
-	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 # The tests are copied out of the checkout, and -P keeps the current folder off the path, so that `tuner` can only be the
 # wheel. Its environment sees the libraries of $(VENV), but not the editable install: a folder that a .pth file names is
@@ -60,7 +60,7 @@ wheel-test: install $(TRITON_DIRS:%=%/.done) ## Build sdist and wheel, install t
 		> "$$($(WHEEL_VENV)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/libraries.pth"
 	mkdir -p $(SCRATCH)
 	cp -r tests pyproject.toml $(SCRATCH)/
-	cd $(SCRATCH) && TUNER_CHECKOUT=$(CURDIR) OMP_NUM_THREADS=1 $(CURDIR)/$(WHEEL_VENV)/bin/python -P -m pytest -n $(JOBS) $(ARGS)
+	cd $(SCRATCH) && TUNER_CHECKOUT=$(CURDIR) OMP_NUM_THREADS=1 $(CURDIR)/$(WHEEL_VENV)/bin/python -P -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 clean: ## Remove environments and build products
 	rm -rf .venv .venv-wheel .venv-triton $(SCRATCH) dist build

@@ -68,7 +68,7 @@ REFUSED = {
         "    constrains:",
         "    constrains:",
         "templates.tiled.constrains",
-        "unknown key (did you mean `constraints`?); known: source, where, switches",
+        "unknown key (did you mean `constraints`?); known: source, where, needs_gpu, switches",
     ),
     "an unknown key of the file": (
         "operator: toy",
