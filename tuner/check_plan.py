@@ -12,7 +12,8 @@ from tuner.problem import Problem
 # At the tuned shape one generic family (with the rms check) and those in which every tile decides some row.
 _FULL_SIZE_FAMILIES = {"softmax": ("randn", "one_hot"), "attention_fwd": ("randn", "needle")}
 # On the further small shapes: the generic family, and the one that shows most beyond it.
-_FURTHER_FAMILIES = {"softmax": ("randn", "masked"), "attention_fwd": ("randn", "very_negative", "needle")}
+_FURTHER_FAMILIES = {"softmax": ("randn", "masked"), "attention_fwd": ("randn", "needle")}
+_FURTHER_IF_CAUSAL = ("very_negative",)
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,10 @@ def plan(
     for place, at in enumerate(small):
         families = operator.families(at)
         if place > 0:
-            families = tuple(f for f in families if f in _FURTHER_FAMILIES.get(operator.name, families))
+            chosen = _FURTHER_FAMILIES.get(operator.name, families)
+            # Tiles without a visible key meet logits below any sentinel.
+            chosen += _FURTHER_IF_CAUSAL if at.settings.get("causal") else ()
+            families = tuple(f for f in families if f in chosen)
         there = profile_at(operator, at, problem, tiles, profile)
         # The interpreter runs one program after the other, so one repetition a shape shows what many would.
         checks.extend(PlannedCheck(at, f, there, repeat=full_size or f == families[0]) for f in families)

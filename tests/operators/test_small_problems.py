@@ -69,6 +69,14 @@ def test_causal_problems_have_more_keys_more_queries_and_a_tile_of_dead_rows():
     assert any(s["q_len"] == s["kv_len"] for s in sizes)
 
 
+def test_whole_tiles_many_tiles_of_keys_and_many_of_queries_are_among_them():
+    tuned = attention_problem(4096, 4096, 32, 8, 128, False)
+    sizes = [p.sizes for p in get("attention_fwd").check_problems(tuned, {"q_len": 64, "kv_len": 32}, {})]
+    assert any(s["q_len"] % 64 == 0 and s["kv_len"] % 32 == 0 and s["kv_len"] >= 96 for s in sizes)
+    assert any(s["kv_len"] > 7 * 32 for s in sizes)
+    assert any(s["q_len"] > 5 * 64 for s in sizes)
+
+
 def test_one_query_stays_one_query():
     tuned = attention_problem(1, 4096, 32, 8, 128, True)
     assert {p.sizes["q_len"] for p in get("attention_fwd").check_problems(tuned, {"kv_len": 64}, {})} == {1}
@@ -94,6 +102,7 @@ def test_small_softmax_problems_keep_the_classes_of_columns_and_stride(cols, gap
         assert integer_class(s["row_stride"]) == integer_class(cols + gap)
         assert (s["row_stride"] == s["cols"]) == (gap == 0)
     assert small[0].sizes["cols"] > 3 * tile and small[0].sizes["cols"] % tile
+    assert max(p.sizes["cols"] for p in small) > 7 * tile
 
 
 @pytest.mark.parametrize("cols", [600, 1000, 1024, 1008])
@@ -109,4 +118,4 @@ def test_interpreter_problems_are_small_and_still_ragged():
     tuned = attention_problem(4096, 4096, 32, 8, 128, False)
     small = get("attention_fwd").check_problems(tuned, {"q_len": 128, "kv_len": 128}, {}, same_binary=False)
     assert small[0].sizes["heads"] == small[0].sizes["batch"] == 1
-    assert any(p.sizes["heads"] == 4 and p.sizes["kv_heads"] == 2 and p.sizes["batch"] == 2 for p in small)
+    assert any(p.sizes["heads"] == 16 and p.sizes["kv_heads"] == 4 and p.sizes["batch"] == 3 for p in small)

@@ -15,6 +15,7 @@ _MOST_ELEMENTS = 2**22
 _MOST_ROWS, _MOST_LENGTH = 64, 2048
 
 _SOFTMAX = """if __name__ == "__main__":
+    import os
     import sys
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -31,7 +32,7 @@ _SOFTMAX = """if __name__ == "__main__":
     worst = int((error / tolerance).nan_to_num(nan=float("inf")).argmax())
     right = bool((error <= tolerance).all())
     # Triton's interpreter truncates to bf16 and multiplies its bits: there, an error in bf16 says nothing.
-    judged = device == "cuda" or x.dtype != torch.bfloat16
+    judged = os.environ.get("TRITON_INTERPRET") != "1" or x.dtype != torch.bfloat16
     verdict = ("OK" if right else "WRONG") if judged else "not judged: bf16 needs a GPU, the interpreter gets it wrong"
     print(f"softmax {{rows}} x {{cols}} on {{device}}: error {{error.flatten()[worst]:.3e}}, tolerance there "
           f"{{tolerance.flatten()[worst]:.3e}}: {{verdict}}")
@@ -39,6 +40,7 @@ _SOFTMAX = """if __name__ == "__main__":
 """
 
 _ATTENTION = """if __name__ == "__main__":
+    import os
     import sys
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -67,7 +69,7 @@ _ATTENTION = """if __name__ == "__main__":
     worst = int((error / tolerance).nan_to_num(nan=float("inf")).argmax())
     right = bool((error <= tolerance).all()) and bool((lse_error <= lse_tolerance).all())
     # Triton's interpreter truncates to bf16 and multiplies its bits: there, an error in bf16 says nothing.
-    judged = device == "cuda" or q.dtype != torch.bfloat16
+    judged = os.environ.get("TRITON_INTERPRET") != "1" or q.dtype != torch.bfloat16
     verdict = ("OK" if right else "WRONG") if judged else "not judged: bf16 needs a GPU, the interpreter gets it wrong"
     print(f"attention {{batch}} x {{heads}} heads, {{q_len}} x {{kv_len}} x {{head_dim}} on {{device}}: "
           f"error {{error.flatten()[worst]:.3e}}, tolerance there {{tolerance.flatten()[worst]:.3e}}, "

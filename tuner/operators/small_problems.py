@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 _ALIGNED = 16
-_SMALL_HEADS = 16  # the fewest heads that are divisible by 16
+_MANY_TILES = 7  # errors that only later tiles show
 
 
 def integer_class(value: int) -> str:
@@ -33,13 +33,17 @@ def softmax_problems(
         lowest = (limit - 1) * tile + tile // 2  # a template of one block per row is compiled for (tile/2, tile]
         candidates = [_in_class(top - 3, lowest, top - 1, wanted), _in_class(lowest + 1, lowest, top, wanted), top]
     else:
-        # A ragged tail after three tiles, one partial tile, and three tiles as even as the class allows.
+        # A ragged tail after three tiles, one partial tile, three tiles as even as the class allows, and many tiles.
         candidates = [_ragged(3 * tile + max(1, tile // 3), tile, wanted), _ragged(max(1, tile // 2 + 1), tile, wanted)]
         candidates.append(_in_class(3 * tile, 0, None, wanted))
+        candidates.append(_ragged(_MANY_TILES * tile + max(1, tile // 3), tile, wanted))
     shapes = []
     for cols in dict.fromkeys(c for c in candidates if c is not None):
         if integer_class(cols) == wanted:
             shapes.append({"rows": rows, "cols": cols, "row_stride": _stride(cols, gap, sizes["row_stride"])})
+    if limit is None and len(shapes) > 1:
+        # Errors that need many tiles need few rows.
+        shapes[-1]["rows"] = _like(min(3, rows), sizes["rows"], same_binary)
     return shapes or [{"rows": rows, "cols": sizes["cols"], "row_stride": sizes["row_stride"]}]
 
 
@@ -50,20 +54,21 @@ def attention_problems(
     max_tiles: Mapping[str, int],
     same_binary: bool,
 ) -> list[dict[str, int]]:
-    """Shapes for attention: the main one, for causal problems more queries than keys and as many, and a single tile."""
+    """Shapes for attention: the main one; for causal problems more queries than keys, and as many; whole tiles; many
+    tiles of keys, and of queries; and a single tile with more batches and heads."""
     q_tile, kv_tile = tiles.get("q_len", _ALIGNED), tiles.get("kv_len", _ALIGNED)
     heads, kv_heads = small_heads(sizes["heads"], sizes["kv_heads"], same_binary)
     batch = min(sizes["batch"], 2)
     q_limit = max_tiles["q_len"] * q_tile if "q_len" in max_tiles else None
     kv_limit = max_tiles["kv_len"] * kv_tile if "kv_len" in max_tiles else None
 
-    def q_length(about: int) -> int:
-        fits = _fits(sizes["q_len"], sizes["head_dim"], sizes["heads"], heads)
-        return _length(about, q_tile, q_limit, sizes["q_len"], fits)
+    def q_length(about: int, ragged: bool = True, count: int = heads) -> int:
+        fits = _fits(sizes["q_len"], sizes["head_dim"], sizes["heads"], count)
+        return _length(about, q_tile, q_limit, sizes["q_len"], fits, ragged)
 
-    def kv_length(about: int) -> int:
-        fits = _fits(sizes["kv_len"], sizes["head_dim"], sizes["kv_heads"], kv_heads)
-        return _length(about, kv_tile, kv_limit, sizes["kv_len"], fits)
+    def kv_length(about: int, ragged: bool = True, count: int = kv_heads) -> int:
+        fits = _fits(sizes["kv_len"], sizes["head_dim"], sizes["kv_heads"], count)
+        return _length(about, kv_tile, kv_limit, sizes["kv_len"], fits, ragged)
 
     keys = kv_length(3 * kv_tile + max(1, kv_tile // 3))
     queries = q_length(2 * q_tile + max(1, q_tile // 3))
@@ -78,24 +83,35 @@ def attention_problems(
         if sizes["q_len"] == sizes["kv_len"]:
             even = q_length(max(2 * q_tile, 2 * kv_tile) + max(1, q_tile // 3))
             lengths.append((even, even))
-    lengths.append((q_length(max(1, q_tile // 3)), kv_length(max(1, kv_tile // 3))))
+    one_q, one_kv = q_length(max(1, q_tile // 3)), kv_length(max(1, kv_tile // 3))
+    whole = (q_length(2 * q_tile, ragged=False), kv_length(3 * kv_tile, ragged=False))
+    lengths += [whole, (one_q, kv_length(_MANY_TILES * kv_tile + max(1, kv_tile // 3)))]
+    lengths.append((q_length((_MANY_TILES - 2) * q_tile + max(1, q_tile // 3)), one_kv))
     grouped = {"batch": batch, "heads": heads, "kv_heads": kv_heads, "head_dim": sizes["head_dim"]}
     shapes = [{**grouped, "q_len": q, "kv_len": kv} for q, kv in dict.fromkeys(lengths)]
     if not same_binary:
         # In the interpreter every tile costs milliseconds, so the batch and the heads are left to the smallest shape.
-        for shape in shapes[:-1]:
+        for shape in shapes:
             shape.update(batch=1, heads=1, kv_heads=1)
-    return shapes
+    more, more_kv = small_heads(sizes["heads"], sizes["kv_heads"], same_binary, most=4)
+    last = {**grouped, "batch": min(sizes["batch"], 3), "heads": more, "kv_heads": more_kv}
+    last["q_len"] = q_length(max(1, q_tile // 3), count=more)
+    last["kv_len"] = kv_length(max(1, kv_tile // 3), count=more_kv)
+    return [*shapes, last]
 
 
-def small_heads(heads: int, kv_heads: int, same_binary: bool) -> tuple[int, int]:
-    """Few heads with the tuned problem's grouping; with ``same_binary`` in the classes of heads, kv_heads and group."""
+def small_heads(heads: int, kv_heads: int, same_binary: bool, most: int = 2) -> tuple[int, int]:
+    """Few heads with the tuned problem's grouping: at most ``most`` kv heads, where there is a choice.
+
+    With ``same_binary`` heads, kv_heads and group stay in their classes.
+    """
     group = heads // kv_heads
     if not same_binary:
-        small_group = min(group, 2 if kv_heads > 1 else 4)
-        return (small_group, 1) if kv_heads == 1 else (2 * small_group, 2)
+        small_group = min(group, most if kv_heads > 1 else 4)
+        few = min(kv_heads, most)
+        return few * small_group, few
     wanted = (integer_class(heads), integer_class(kv_heads), integer_class(group))
-    for kv in range(min(kv_heads, 2), kv_heads + 1):
+    for kv in range(min(kv_heads, most), kv_heads + 1):
         if (integer_class(kv * group), integer_class(kv), wanted[2]) == wanted:
             return kv * group, kv
     return heads, kv_heads
@@ -144,14 +160,16 @@ def _fits(tuned: int, head_dim: int, tuned_heads: int, heads: int) -> Callable[[
     return lambda length: classes(length, heads) == wanted
 
 
-def _length(about: int, tile: int, limit: int | None, tuned: int, fits: Callable[[int], bool]) -> int:
-    """A ragged length near ``about`` that ``fits``, within what the template can handle."""
+def _length(
+    about: int, tile: int, limit: int | None, tuned: int, fits: Callable[[int], bool], ragged: bool = True
+) -> int:
+    """A length near ``about`` that ``fits``, within what the template can handle: ragged, or whole tiles if it can."""
     if tuned == 1:
         return 1
     if limit is not None:
         about = min(about, limit)
     lengths = range(max(2, about), about + 64) if limit is None else range(about, 1, -1)
     good = [n for n in lengths if fits(n)]
-    ragged = [n for n in good if n % tile]
+    wanted = [n for n in good if bool(n % tile) == ragged]
     fallback = min(max(2, about), limit or about)
-    return ragged[0] if ragged else good[0] if good else fallback
+    return wanted[0] if wanted else good[0] if good else fallback
