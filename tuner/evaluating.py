@@ -33,6 +33,7 @@ CUT_SHORT_FACTOR = 3.0
 # Where the clock and the data sheet are right, nothing runs faster than this share of the roofline's time.
 IMPOSSIBLE_SHARE = 0.7
 _MOST_PREPARED = 48
+_REFERENCE_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -226,7 +227,8 @@ class _GpuDesk:
 
         self.problem, self.device, self.seed = problem, device, seed
         self.operator = get(problem.operator)
-        self.references = ReferenceCache()
+        # Every tile size has small problems of its own; what does not fit is made anew for each candidate.
+        self.references = ReferenceCache(max(2**30, int(_REFERENCE_SHARE * device.memory_bytes)))
         self.prepared: dict[str, Any] = _Recent()
         self.timer = Timer(self.operator, problem, seed, device.l2_bytes)
         self._sensor = DeviceStateReader()

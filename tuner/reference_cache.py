@@ -32,13 +32,14 @@ class ReferenceCache:
     def __init__(self, limit_bytes: int = _DEFAULT_BYTES) -> None:
         self._limit = limit_bytes
         self._entries: OrderedDict[str, _Entry[object]] = OrderedDict()
+        self._held = 0
         self.hits = 0
         self.misses = 0
 
     @property
     def nbytes(self) -> int:
         """Bytes that are held."""
-        return sum(entry.nbytes for entry in self._entries.values())
+        return self._held
 
     def inputs(
         self, operator: Operator, problem: Problem, family: str, seed: int, device: str
@@ -71,7 +72,8 @@ class ReferenceCache:
     def forget_inputs(self, problem: Problem, family: str, seed: int, device: str) -> None:
         """Drop inputs that a kernel has changed."""
         for kind in ("inputs", "guarded"):
-            self._entries.pop(digest([kind, problem.as_json(), family, seed, device]), None)
+            dropped = self._entries.pop(digest([kind, problem.as_json(), family, seed, device]), None)
+            self._held -= dropped.nbytes if dropped else 0
 
     def _get(self, key: str, make: Callable[[], T], size: Callable[[T], int]) -> T:
         if key in self._entries:
@@ -82,9 +84,11 @@ class ReferenceCache:
         value = make()
         nbytes = size(value)
         if nbytes <= self._limit:
-            while self._entries and self.nbytes + nbytes > self._limit:
-                self._entries.popitem(last=False)
+            while self._entries and self._held + nbytes > self._limit:
+                _, oldest = self._entries.popitem(last=False)
+                self._held -= oldest.nbytes
             self._entries[key] = _Entry(value, nbytes)
+            self._held += nbytes
         return value
 
 

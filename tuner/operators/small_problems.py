@@ -58,7 +58,6 @@ def attention_problems(
     tiles of keys, and of queries; and a single tile with more batches and heads."""
     q_tile, kv_tile = tiles.get("q_len", _ALIGNED), tiles.get("kv_len", _ALIGNED)
     heads, kv_heads = small_heads(sizes["heads"], sizes["kv_heads"], same_binary)
-    batch = min(sizes["batch"], 2)
     q_limit = max_tiles["q_len"] * q_tile if "q_len" in max_tiles else None
     kv_limit = max_tiles["kv_len"] * kv_tile if "kv_len" in max_tiles else None
 
@@ -86,13 +85,15 @@ def attention_problems(
     one_q, one_kv = q_length(max(1, q_tile // 3)), kv_length(max(1, kv_tile // 3))
     whole = (q_length(2 * q_tile, ragged=False), kv_length(3 * kv_tile, ragged=False))
     lengths += [whole, (one_q, kv_length(_MANY_TILES * kv_tile + max(1, kv_tile // 3)))]
-    lengths.append((q_length((_MANY_TILES - 2) * q_tile + max(1, q_tile // 3)), one_kv))
-    grouped = {"batch": batch, "heads": heads, "kv_heads": kv_heads, "head_dim": sizes["head_dim"]}
+    lengths.append((q_length(3 * q_tile + max(1, q_tile // 3)), one_kv))
+    # One batch: what is kept of these shapes (inputs, references) must fit beside the tuned problem's for every tile
+    # size. The last shape has more batches and heads.
+    grouped = {"batch": 1, "heads": heads, "kv_heads": kv_heads, "head_dim": sizes["head_dim"]}
     shapes = [{**grouped, "q_len": q, "kv_len": kv} for q, kv in dict.fromkeys(lengths)]
     if not same_binary:
         # In the interpreter every tile costs milliseconds, so the batch and the heads are left to the smallest shape.
         for shape in shapes:
-            shape.update(batch=1, heads=1, kv_heads=1)
+            shape.update(heads=1, kv_heads=1)
     more, more_kv = small_heads(sizes["heads"], sizes["kv_heads"], same_binary, most=4)
     last = {**grouped, "batch": min(sizes["batch"], 3), "heads": more, "kv_heads": more_kv}
     last["q_len"] = q_length(max(1, q_tile // 3), count=more)
