@@ -56,6 +56,22 @@ ATTENTION = {
     "first_tile_skipped": [
         ("for start in range(0, kv_len, BLOCK_N):", "for start in range(BLOCK_N, kv_len, BLOCK_N):")
     ],
+    # These need shapes of whole tiles, of many tiles, and of many query tiles.
+    "last_tile_lost_where_keys_fill_it": [
+        (
+            "for start in range(0, kv_len, BLOCK_N):",
+            "for start in range(0, (kv_len - 1) // BLOCK_N * BLOCK_N + (BLOCK_N if kv_len % BLOCK_N else 0), BLOCK_N):",
+        )
+    ],
+    "lost_from_the_sixth_tile": [
+        ("for start in range(0, kv_len, BLOCK_N):", "for start in range(0, min(kv_len, 5 * BLOCK_N), BLOCK_N):")
+    ],
+    "third_query_tile_lost": [
+        (
+            "visible = (cols[None, :] < kv_len) & (rows[:, None] < q_len)",
+            "visible = (cols[None, :] < kv_len) & (rows[:, None] < 3 * BLOCK_M)",
+        )
+    ],
     "heads_by_modulo": [("kv_head = head // (heads // kv_heads)", "kv_head = head % kv_heads")],
     "lse_in_base_2": [("lse = m / LOG2E + tl.log(l_safe)", "lse = m + tl.log2(l_safe)")],
     "scale_of_another_head_dim": [("(scale * LOG2E)", "(scale * scale * LOG2E)")],

@@ -62,11 +62,11 @@ def attention_problems(
     kv_limit = max_tiles["kv_len"] * kv_tile if "kv_len" in max_tiles else None
 
     def q_length(about: int, ragged: bool = True, count: int = heads) -> int:
-        fits = _fits(sizes["q_len"], sizes["head_dim"], sizes["heads"], count)
+        fits = _fits(sizes["q_len"], sizes["head_dim"], sizes["heads"], count) if same_binary else _anything
         return _length(about, q_tile, q_limit, sizes["q_len"], fits, ragged)
 
     def kv_length(about: int, ragged: bool = True, count: int = kv_heads) -> int:
-        fits = _fits(sizes["kv_len"], sizes["head_dim"], sizes["kv_heads"], count)
+        fits = _fits(sizes["kv_len"], sizes["head_dim"], sizes["kv_heads"], count) if same_binary else _anything
         return _length(about, kv_tile, kv_limit, sizes["kv_len"], fits, ragged)
 
     keys = kv_length(3 * kv_tile + max(1, kv_tile // 3))
@@ -159,6 +159,11 @@ def _fits(tuned: int, head_dim: int, tuned_heads: int, heads: int) -> Callable[[
 
     wanted = classes(tuned, tuned_heads)
     return lambda length: classes(length, heads) == wanted
+
+
+def _anything(length: int) -> bool:
+    """The interpreter specialises on nothing, so any length will do there."""
+    return length > 0
 
 
 def _length(
