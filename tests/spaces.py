@@ -72,6 +72,7 @@ class Toy:
     name: str = "toy"
     shape_parameters: tuple[Named, ...] = (Named("rows"), Named("cols"))
     options: tuple[Named, ...] = (Named("causal"),)
+    reduced_axis: str = "cols"
 
     def problem(self, shape: Mapping[str, int], dtype: str, options: Mapping[str, Scalar] | None = None) -> Problem:
         for name in ("rows", "cols"):

@@ -152,8 +152,7 @@ def test_a_binary_that_was_timed_before_is_not_checked_again(machine, compilers,
     noted = Submissions(interpreters)
     funnel = EstimateFunnel(PROBLEM, machine.device, compilers, 0, noted)  # type: ignore[arg-type]
     assert known.compile_report is not None
-    profile = office.bound.precision(known.config)
-    funnel.know_binary(known.compile_report.binary_hash, profile, known)
+    funnel.know_binary(known.compile_report.binary_hash, office.candidate(known.config).promise, known)
     (record,) = through(funnel, [office.ticket(office.bound.parse("IGNORED=2"))]).values()
     assert (record.outcome, record.same_as, record.value_us) == (Outcome.TIMED, known.config.key, known.value_us)
     assert noted.jobs == []
@@ -164,8 +163,9 @@ def test_a_binary_that_promises_another_precision_is_checked_itself(machine, com
     noted = Submissions(interpreters)
     funnel = EstimateFunnel(PROBLEM, machine.device, compilers, 0, noted)  # type: ignore[arg-type]
     assert known.compile_report is not None
-    laxer = replace(office.bound.precision(known.config), l_from_rounded_p=True)
-    funnel.know_binary(known.compile_report.binary_hash, laxer, known)
+    candidate = office.candidate(known.config)
+    laxer = replace(candidate, profile=replace(candidate.profile, l_from_rounded_p=True))
+    funnel.know_binary(known.compile_report.binary_hash, laxer.promise, known)
     (record,) = through(funnel, [office.ticket(office.bound.parse("IGNORED=2"))]).values()
     assert (record.outcome, record.same_as) == (Outcome.TIMED, "")
     assert len(noted.jobs) == 1

@@ -308,7 +308,7 @@ def wide(values: int, names: int, constraint: str) -> str:
     lists = "".join(f"      P{i}: {list(range(1, values + 1))}\n" for i in range(names))
     plain = "".join(f"      P{i}: 1\n" for i in range(names))
     return (
-        f"operator: toy\ntemplates:\n  tiled:\n    source: tiled.py\n    parameters:\n{lists}"
+        f"operator: toy\ntemplates:\n  tiled:\n    source: tiled.py\n    tiles: {{cols: 1}}\n    parameters:\n{lists}"
         f"    constraints:\n      - {constraint}\n    plain:\n{plain}"
     )
 

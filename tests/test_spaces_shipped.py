@@ -29,11 +29,18 @@ def softmax(rows: int, cols: int, dtype: str = "bf16", device: str = "h200") -> 
 
 @cache
 def attention(
-    batch: int, heads: int, length: int, head_dim: int, causal: bool, dtype: str = "bf16", device: str = "h200"
+    batch: int,
+    heads: int,
+    length: int,
+    head_dim: int,
+    causal: bool,
+    dtype: str = "bf16",
+    device: str = "h200",
+    allow_tf32: bool = False,
 ) -> BoundSpace:
     shape = {"batch": batch, "heads": heads, "q_len": length, "head_dim": head_dim}
     return load_space("attention_fwd").bind(
-        get("attention_fwd").problem(shape, dtype, {"causal": causal}), target(device)
+        get("attention_fwd").problem(shape, dtype, {"causal": causal, "allow_tf32": allow_tf32}), target(device)
     )
 
 
@@ -146,6 +153,8 @@ def test_every_softmax_problem_has_a_plain_config_on_every_device(device, shape)
 
 def test_the_products_of_fp32_attention_are_declared_as_they_are_taken():
     space = attention(2, 8, 3000, 64, False, "fp32")
+    assert {config.values["DOT_PRECISION"] for config in space.configs()} == {"ieee"}, "tf32 is asked for, not assumed"
+    space = attention(2, 8, 3000, 64, False, "fp32", allow_tf32=True)
     declared = {config.values["DOT_PRECISION"]: space.precision(config).dot for config in space.configs()}
     assert declared == {"ieee": "ieee", "tf32": "tf32"}
     space = attention(2, 8, 3000, 64, False, "fp16")

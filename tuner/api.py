@@ -330,12 +330,14 @@ def _refuse_empty(bound: BoundSpace) -> None:
 
 
 def _known(store: Store, bound: BoundSpace, office: TicketOffice, spec: StudySpec) -> dict[str, StoredTrial]:
-    """What is known of this space's configs, by key: same source, same arguments, same device and stack."""
+    """What is known of this space's configs, by key: same source, arguments, device and stack, and the same check."""
     stored = store.known_trials(spec.problem.key, spec.device.key, spec.stack.key)
     known: dict[str, StoredTrial] = {}
     for trial in stored.by_program.values():
         config = _same_or_none(bound, trial.config)
-        if config is not None and office.variant(config).hash == trial.variant_hash:
+        if config is None or office.variant(config).hash != trial.variant_hash:
+            continue
+        if trial.check_report is None or trial.check_report.promise == office.candidate(config).promise:
             known[config.key] = trial
     return known
 

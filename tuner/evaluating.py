@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tuner.canonical import digest
 from tuner.check_plan import CheckPlan, plan
 from tuner.compiling import counting_compilations
 from tuner.config import Value
@@ -46,6 +47,11 @@ class Candidate:
     tiles: Mapping[str, int]
     max_tiles: Mapping[str, int]
     profile: PrecisionProfile
+
+    @property
+    def promise(self) -> str:
+        """A hash of what its check holds it to."""
+        return digest([self.profile.as_json(), dict(self.tiles), dict(self.max_tiles)])
 
     def launch(self) -> Callable[..., None]:
         """The variant's ``launch`` with this config's arguments."""

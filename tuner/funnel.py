@@ -11,7 +11,7 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import wait
 
 from tuner.compiling import CompileJob
@@ -22,7 +22,6 @@ from tuner.estimating import Figures, estimate
 from tuner.evaluating import Candidate, EvaluateJob, Evaluation, InterpretJob, SetUpJob
 from tuner.operators import get
 from tuner.outcomes import outcome_of
-from tuner.precision import PrecisionProfile
 from tuner.problem import Problem
 from tuner.resources import fits
 from tuner.trial import CompileReport, Measurement, Outcome, TrialRecord
@@ -61,10 +60,10 @@ class _Travelling:
 
 @dataclass(frozen=True)
 class _Program:
-    """What two configs must share to be one program: the binary, and the precision that it is checked for."""
+    """What two configs must share to be one program: the binary, and what it is checked for."""
 
     binary_hash: str
-    profile: PrecisionProfile
+    promise: str
 
 
 class Funnel(ABC):
@@ -163,7 +162,7 @@ class Funnel(ABC):
         report: CompileReport = reply.value
         travelling.compiled = report
         travelling.seconds["compile"] = report.seconds
-        program = _Program(report.binary_hash, travelling.ticket.candidate.profile)
+        program = _Program(report.binary_hash, travelling.ticket.candidate.promise)
         refusals = [why for why in (fits(kernel, self.device) for kernel in report.kernels) if why]
         if refusals:
             self._finish(number, Outcome.OUT_OF_RESOURCES, refusals[0])
@@ -175,9 +174,9 @@ class Funnel(ABC):
             self._twins[program] = []
             self._compiled_well(number, report)
 
-    def know_binary(self, binary_hash: str, profile: PrecisionProfile, record: TrialRecord) -> None:
+    def know_binary(self, binary_hash: str, promise: str, record: TrialRecord) -> None:
         """Tell it of a binary that was timed before, so that no config that is the same program is timed again."""
-        self._settled.setdefault(_Program(binary_hash, profile), (record.config.key, record))
+        self._settled.setdefault(_Program(binary_hash, promise), (record.config.key, record))
 
     def _finish(
         self,
@@ -191,6 +190,7 @@ class Funnel(ABC):
         travelling = self._travelling.pop(number)
         if evaluation is not None:
             travelling.seconds.update(evaluation.seconds)
+        promise = travelling.ticket.candidate.promise
         record = TrialRecord(
             config=travelling.ticket.config,
             variant_hash=travelling.ticket.variant.hash,
@@ -198,7 +198,7 @@ class Funnel(ABC):
             reason=reason,
             value_us=value_us,
             compile_report=travelling.compiled,
-            check_report=evaluation.check if evaluation else None,
+            check_report=replace(evaluation.check, promise=promise) if evaluation else None,
             measurements=measurements,
             seed=self.seed,
             seconds=travelling.seconds,
@@ -207,7 +207,7 @@ class Funnel(ABC):
         if value_us is not None:
             self.best_us = min(self.best_us, value_us)
         if travelling.compiled is not None:
-            program = _Program(travelling.compiled.binary_hash, travelling.ticket.candidate.profile)
+            program = _Program(travelling.compiled.binary_hash, promise)
             key = travelling.ticket.config.key
             waiting = self._twins.pop(program, [])
             # What a crash or a time-out says may not hold for a twin; what a check or a timing says does.

@@ -9,6 +9,9 @@ from types import ModuleType
 
 from tuner.errors import TemplateError
 
+VARIANT_MODULE = "tuner_variant_"
+"""What the names of the modules of loaded variants begin with."""
+
 
 def load_source(path: Path) -> ModuleType:
     """The module in ``path``, imported once per process under a name made of its file's name.
@@ -16,7 +19,7 @@ def load_source(path: Path) -> ModuleType:
     Triton reads a kernel's source through ``inspect``, so the module must come from a file. Whatever the file raises
     propagates; ``TemplateError`` where it has no ``launch``.
     """
-    name = f"tuner_variant_{path.stem}"
+    name = f"{VARIANT_MODULE}{path.stem}"
     known = sys.modules.get(name)
     if known is not None and known.__file__ == str(path):
         return known

@@ -27,6 +27,9 @@ class OperatorFacts(Protocol):
     @property
     def options(self) -> Sequence[Named]: ...
 
+    @property
+    def reduced_axis(self) -> str: ...
+
     def problem(self, shape: Mapping[str, int], dtype: str, options: Mapping[str, Scalar] | None = None) -> Problem: ...
 
 

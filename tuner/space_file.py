@@ -131,6 +131,7 @@ class _TemplateReader:
         choices |= {name: self._choices(("parameters", name), value) for name, value in model.parameters.items()}
         decided = (*self.given, *fixed)
         everything = (*self.given, *model.switches, *model.parameters, *model.derived)
+        self._require_tiles()
         return TemplateSpace(
             path=self.located.path,
             line=self.located.line(("templates", self.name)),
@@ -164,6 +165,13 @@ class _TemplateReader:
                 return path
         where = listed(dict.fromkeys(tried))
         raise self.error(("source",), f"no such file: {self.model.source}", f"looked for {where}")
+
+    def _require_tiles(self) -> None:
+        """Without the tiles of the reduced axis the check would run on a few elements, where most bugs do not show."""
+        axis = self.operator.reduced_axis
+        if axis not in self.model.tiles:
+            remedy = f"say how many elements of {axis} a tile has, as in `tiles: {{{axis}: BLOCK}}`"
+            raise self.error(("tiles",), f"does not name {axis}", remedy)
 
     def _check_names(self) -> None:
         taken = dict.fromkeys(self.given, "a name of the problem or device")

@@ -174,8 +174,8 @@ class StudyRun:
         if result.outcome is Outcome.TIMED and result.value_us is not None:
             self.funnel.best_us = min(self.funnel.best_us, result.value_us)
             if record.compile_report is not None and isinstance(record, StoredTrial):
-                profile = self.bound.precision(result.config)
-                self.funnel.know_binary(record.compile_report.binary_hash, profile, record.as_record())
+                promise = record.check_report.promise if record.check_report else ""
+                self.funnel.know_binary(record.compile_report.binary_hash, promise, record.as_record())
 
     def _best(self) -> _Result | None:
         timed = [r for r in self._results.values() if r.outcome is Outcome.TIMED and r.value_us is not None]

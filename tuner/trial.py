@@ -94,12 +94,17 @@ class FamilyReport:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """The check of one config: every family that ran, in order. It stops at the first family that fails."""
+    """The check of one config: every family that ran, in order. It stops at the first family that fails.
+
+    ``promise`` is a hash of what the check was told to hold the config to: its precision profile and its tiles. A
+    verdict holds for that promise only.
+    """
 
     families: tuple[FamilyReport, ...]
     seed: int
     seconds: float
     mode: str = "gpu"
+    promise: str = ""
 
     @property
     def passed(self) -> bool:
@@ -125,7 +130,8 @@ class CheckReport:
             {k: str(v) if isinstance(v, float) and v - v != 0 else v for k, v in asdict(f).items()}
             for f in self.families
         ]
-        return {"families": rows, "seed": self.seed, "seconds": self.seconds, "mode": self.mode}
+        rest = {"seed": self.seed, "seconds": self.seconds, "mode": self.mode, "promise": self.promise}
+        return {"families": rows, **rest}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> CheckReport:
@@ -142,7 +148,8 @@ class CheckReport:
             )
             for f in data["families"]
         )
-        return cls(families, int(data["seed"]), float(data["seconds"]), str(data["mode"]))
+        promise = str(data.get("promise", ""))
+        return cls(families, int(data["seed"]), float(data["seconds"]), str(data["mode"]), promise)
 
 
 @dataclass(frozen=True)

@@ -318,8 +318,9 @@ def test_operators_says_how_many_configs_are_valid(api, cli):
 def test_doctor_says_what_is_missing_and_exits_with_1(cli, monkeypatch):
     seen = []
 
-    def examine(db_url, target="sm_90"):
+    def examine(db_url, target, cache_dir):
         seen.append((db_url, target))
+        assert cache_dir is not None
         triton = Check("triton", Status.MISSING, "not installed", "pip install triton")
         return DoctorReport((Check("python", Status.OK, "3.11.7"), triton))
 

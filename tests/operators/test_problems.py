@@ -22,7 +22,7 @@ def test_an_unknown_operator_gets_its_close_match():
 def test_defaults_follow_the_parameters_that_they_name():
     problem = get("attention_fwd").problem(ATTENTION, "bf16")
     assert problem.sizes == {"batch": 2, "heads": 8, "kv_heads": 8, "q_len": 100, "kv_len": 100, "head_dim": 64}
-    assert problem.settings == {"causal": False, "scale": None}
+    assert problem.settings == {"causal": False, "allow_tf32": False, "scale": None}
     assert get("softmax").problem({"rows": 3, "cols": 5}, "fp16").sizes == {"rows": 3, "cols": 5, "row_stride": 5}
 
 

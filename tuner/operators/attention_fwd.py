@@ -50,6 +50,7 @@ class AttentionForward(Operator):
     )
     options = (
         Option("causal", "bool", False, "a query sees no later key (aligned at the bottom right)"),
+        Option("allow_tf32", "bool", False, "products of fp32 inputs may be taken in tf32 (a class of its own)"),
         Option("scale", "float", None, "factor of q k^T; head_dim ** -0.5 where not given"),
     )
     reduced_axis = "kv_len"

@@ -42,8 +42,10 @@ def softmax_problems(
         if integer_class(cols) == wanted:
             shapes.append({"rows": rows, "cols": cols, "row_stride": _stride(cols, gap, sizes["row_stride"])})
     if limit is None and len(shapes) > 1:
-        # Errors that need many tiles need few rows.
-        shapes[-1]["rows"] = _like(min(3, rows), sizes["rows"], same_binary)
+        # Errors that need many tiles need few rows; the tuned row itself is there whatever the tiles are said to be.
+        few = _like(min(3, rows), sizes["rows"], same_binary)
+        shapes[-1]["rows"] = few
+        shapes.append({"rows": few, "cols": sizes["cols"], "row_stride": sizes["row_stride"]})
     return shapes or [{"rows": rows, "cols": sizes["cols"], "row_stride": sizes["row_stride"]}]
 
 

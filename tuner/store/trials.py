@@ -132,6 +132,10 @@ def variant(connection: Connection, hash_or_prefix: str) -> Variant:
 
 
 def _better(known: Row[Any], values: dict[str, Any]) -> dict[str, Any]:
+    checks = (known.check_report, values["check_report"])
+    if all(checks) and len({check.get("promise", "") for check in checks}) > 1:
+        # Checked again for another promise (precision, tiles): what the earlier check said no longer counts.
+        return values
     before, after = (_WEIGHT.get(Outcome(o), _OTHER_WEIGHT) for o in (known.outcome, values["outcome"]))
     if after > before:
         return values

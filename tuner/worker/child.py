@@ -7,8 +7,10 @@ import os
 import signal
 import sys
 import time
+import traceback
 from multiprocessing.connection import Connection
 
+from tuner.loading import VARIANT_MODULE
 from tuner.worker.messages import Done, Raised, WorkerState
 
 _PR_SET_PDEATHSIG = 1
@@ -28,6 +30,20 @@ def die_with_parent() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def _place(error: BaseException) -> str:
+    """Where in a variant's source it was raised: `` (line 12 of FILE)``, or nothing where no variant was running."""
+    seen: set[int] = set()
+    place = ""
+    pending: BaseException | None = error
+    while pending is not None and id(pending) not in seen:
+        seen.add(id(pending))
+        for frame, line in traceback.walk_tb(pending.__traceback__):
+            if str(frame.f_globals.get("__name__", "")).startswith(VARIANT_MODULE):
+                place = f" (line {line} of {os.path.basename(frame.f_code.co_filename)})"
+        pending = pending.__cause__ or pending.__context__
+    return place
+
+
 def serve(connection: Connection) -> None:
     """Answer jobs until the parent closes the connection. Never raises: what a job raises is an answer."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -45,7 +61,7 @@ def serve(connection: Connection) -> None:
         except (MemoryError, RecursionError) as error:
             answer = Raised(type(error).__name__, str(error), usable=False)
         except Exception as error:  # the worker's edge: whatever a candidate raises becomes its outcome
-            answer = Raised(type(error).__name__, str(error), usable=True)
+            answer = Raised(type(error).__name__, f"{error}{_place(error)}", usable=True)
         try:
             connection.send(answer)
         except OSError:
