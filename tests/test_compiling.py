@@ -96,6 +96,18 @@ def test_the_grid_alone_tells_two_launches_apart(machine, office, worker):
     assert one.kernels == two.kernels
 
 
+def test_what_launch_does_on_the_host_is_part_of_it(machine, office, worker, tmp_path):
+    job = compile_job(office, "num_warps=1", machine)
+    source = Path(job.source_path).read_text(encoding="utf-8")
+    assert source.endswith("\n")
+    twice = tmp_path / "twice.py"
+    twice.write_text(source + "    out.mul_(2.0)\n", encoding="utf-8")  # the last lines are those of launch()
+    plain, doubled = (worker.run(j, 120) for j in (job, replace(job, source_path=str(twice))))
+    assert isinstance(plain, Done) and isinstance(doubled, Done), (plain, doubled)
+    assert doubled.value.kernels == plain.value.kernels
+    assert doubled.value.binary_hash != plain.value.binary_hash
+
+
 def test_a_type_error_in_a_kernel_is_a_compile_error_with_the_compilers_last_line(machine, office, worker):
     reply = worker.run(compile_job(office, "FAULT=type", machine), 120)
     assert isinstance(reply, Raised) and reply.usable

@@ -207,6 +207,13 @@ REFUSED = {
         "templates.tiled.derived.PROGRAMS",
         "goes in a circle with PROGRAMS, OTHER",
     ),
+    "a template name that is a path": (
+        "  tiled:",
+        "  ../tiled:",
+        "  ../tiled:",
+        "templates.../tiled",
+        "is no name for a template; use at most 64 letters, digits, _ . and -",
+    ),
     "no tiles of the axis that is reduced": (
         "    tiles: {cols: BLOCK}\n",
         "    tiles: {rows: 1}\n",

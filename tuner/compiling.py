@@ -41,9 +41,10 @@ class CompileJob:
         state.keep("driver", lambda: _activate_nothing_driver(self.device))
         module = load_source(Path(self.source_path))
         started = time.perf_counter()
-        with _warm_up_only() as kernels:
+        tensors = launch_tensors(self.problem)
+        with _warm_up_only(tensors) as kernels, _host_work(tensors) as work:
             scalars = get(self.problem.operator).scalars(self.problem)
-            module.launch(**launch_tensors(self.problem), **scalars, **self.launch_arguments)
+            module.launch(**tensors, **scalars, **self.launch_arguments)
         seconds = time.perf_counter() - started
         if not kernels:
             raise ValueError("launch() started no kernel")
@@ -53,7 +54,7 @@ class CompileJob:
                 for kind, count in instruction_counts(kernel.compiled.asm).items():
                     counts[kind] = counts.get(kind, 0) + count
         return CompileReport(
-            binary_hash=_binary_hash(kernels),
+            binary_hash=_binary_hash(kernels, work),
             kernels=tuple(read_resources(k.compiled.asm, k.compiled.metadata) for k in kernels),
             seconds=seconds,
             instructions=tuple(sorted(counts.items())),
@@ -82,12 +83,15 @@ def launch_tensors(problem: Problem) -> dict[str, Any]:
 class _Warmed:
     compiled: Any
     grid: tuple[int, ...]
-    numbers: tuple[str, ...]
+    arguments: tuple[str, ...]
 
 
 @contextmanager
-def _warm_up_only() -> Iterator[list[_Warmed]]:
-    """Within it, launching a kernel compiles it and runs nothing; yields what was compiled, in order."""
+def _warm_up_only(tensors: Mapping[str, Any]) -> Iterator[list[_Warmed]]:
+    """Within it, launching a kernel compiles it and runs nothing; yields what was compiled, in order.
+
+    ``tensors`` are those of the launch, so that it is seen which of them a kernel gets.
+    """
     from triton.runtime.jit import JITFunction
 
     kernels: list[_Warmed] = []
@@ -100,8 +104,8 @@ def _warm_up_only() -> Iterator[list[_Warmed]]:
         bound = {**dict(zip(self.arg_names, args, strict=False)), **kwargs}
         shape = grid(bound) if callable(grid) else grid
         runtime = [p.name for p in self.params if not p.is_constexpr]
-        numbers = tuple(f"{n}={bound[n]!r}" for n in runtime if isinstance(bound.get(n), bool | int | float))
-        kernels.append(_Warmed(compiled, tuple(int(axis) for axis in shape), numbers))
+        arguments = tuple(f"{n}={_seen(bound[n], tensors)}" for n in runtime if n in bound)
+        kernels.append(_Warmed(compiled, tuple(int(axis) for axis in shape), arguments))
         return compiled
 
     JITFunction.run = run
@@ -111,8 +115,38 @@ def _warm_up_only() -> Iterator[list[_Warmed]]:
         JITFunction.run = original
 
 
-def _binary_hash(kernels: list[_Warmed]) -> str:
-    """Machine code, grid and numeric arguments of every kernel: two launches that agree in all of them are one program.
+@contextmanager
+def _host_work(tensors: Mapping[str, Any]) -> Iterator[list[str]]:
+    """Yields what ``launch()`` does with torch beside its kernels (scratch, combining, ...), as text, in order."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    work: list[str] = []
+
+    class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            given = [_seen(a, tensors) for a in args] + [f"{k}={_seen(a, tensors)}" for k, a in (kwargs or {}).items()]
+            work.append(f"{func}({', '.join(given)})")
+            return func(*args, **(kwargs or {}))
+
+    with Watch():  # type: ignore[no-untyped-call]
+        yield work
+
+
+def _seen(value: Any, tensors: Mapping[str, Any]) -> str:
+    """An argument as text: a launch's tensor by its name, any other by its layout, the rest as it is."""
+    base = getattr(value, "base", value)  # a tensor descriptor has its tensor as base
+    for name, tensor in tensors.items():
+        if base is tensor:
+            return name
+    if hasattr(base, "stride") and hasattr(base, "shape"):
+        return f"{base.dtype}{tuple(base.shape)}{tuple(base.stride())}"
+    return repr(value)
+
+
+def _binary_hash(kernels: list[_Warmed], host_work: list[str]) -> str:
+    """Machine code, grid and arguments of every kernel, and what the host does beside them.
+
+    Two launches that agree in all of it are one program.
 
     Workers compile without line information, which would make equal code in two files differ.
     """
@@ -121,7 +155,8 @@ def _binary_hash(kernels: list[_Warmed]) -> str:
         for kind in ("cubin", "hsaco"):
             if kind in kernel.compiled.asm:
                 total.update(kernel.compiled.asm[kind])
-        total.update(repr((kernel.grid, kernel.numbers, int(kernel.compiled.metadata.num_warps))).encode())
+        total.update(repr((kernel.grid, kernel.arguments, int(kernel.compiled.metadata.num_warps))).encode())
+    total.update(repr(host_work).encode())
     return total.hexdigest()
 
 

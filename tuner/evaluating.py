@@ -35,6 +35,7 @@ CUT_SHORT_FACTOR = 3.0
 IMPOSSIBLE_SHARE = 0.7
 _MOST_PREPARED = 48
 _REFERENCE_SHARE = 0.1
+_PROGRAMS, _FEW_PROGRAMS = "NUM_PROGRAMS", 3
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,16 @@ class Candidate:
         """A hash of what its check holds it to."""
         return digest([self.profile.as_json(), dict(self.tiles), dict(self.max_tiles)])
 
-    def launch(self) -> Callable[..., None]:
-        """The variant's ``launch`` with this config's arguments."""
-        return partial(load_source(Path(self.source_path)).launch, **self.launch_arguments)
+    def launch(self, few_programs: bool = False) -> Callable[..., None]:
+        """The variant's ``launch`` with this config's arguments.
+
+        With ``few_programs`` an argument ``NUM_PROGRAMS`` (how many programs share the work) is small, so that programs
+        that walk over several pieces of work do so at small shapes too.
+        """
+        arguments = dict(self.launch_arguments)
+        if few_programs and isinstance(arguments.get(_PROGRAMS), int):
+            arguments[_PROGRAMS] = min(int(arguments[_PROGRAMS]), _FEW_PROGRAMS)
+        return partial(load_source(Path(self.source_path)).launch, **arguments)
 
 
 @dataclass(frozen=True)
@@ -218,7 +226,7 @@ class InterpretJob:
         candidate, operator = self.candidate, get(self.problem.operator)
         started = time.perf_counter()
         checks = plan(operator, self.problem, candidate.tiles, candidate.max_tiles, candidate.profile, full_size=False)
-        report = check(candidate.launch(), operator, checks, "cpu", self.seed, cache)
+        report = check(candidate.launch(few_programs=True), operator, checks, "cpu", self.seed, cache)
         return Evaluation(report, None, seconds={"check": time.perf_counter() - started})
 
 

@@ -5,6 +5,7 @@ pydantic holds the file to its form; what the names in it mean is checked afterw
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -121,8 +122,9 @@ class _TemplateReader:
 
     def read(self, folder: Path, shipped_variants: Path) -> TemplateSpace:
         model = self.model
-        if not self.name or set(self.name) & set(",= \t\n"):
-            raise self.error((), "cannot be written in --config", "name the template without , = and space")
+        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}", self.name):
+            # The name is part of a file's name, and is written in --config.
+            raise self.error((), "is no name for a template", "use at most 64 letters, digits, _ . and -")
         source = self._source(folder, shipped_variants)
         self._check_names()
         searched = {name: value for name, value in model.switches.items() if isinstance(value, list)}

@@ -57,6 +57,7 @@ class Workspace:
         text = variant.source.encode()
         if not path.exists() or path.read_bytes() != text:
             # Another process may read it at any moment: write beside it and rename.
+            self.variants.mkdir(parents=True, exist_ok=True, mode=0o700)  # the cache may be deleted at any time
             partial = path.with_suffix(f".{os.getpid()}.tmp")
             partial.write_bytes(text)
             partial.replace(path)

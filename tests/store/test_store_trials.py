@@ -215,3 +215,13 @@ def test_samples_are_stored_to_the_last_bit(samples: list[float]) -> None:
     given_in = Measurement("race", "timer-1", tuple(samples), samples[0], min(samples), max(samples))
     row = json.loads(json.dumps(measurement_values(given_in)))
     assert measurement_of(SimpleNamespace(**row, id=1, created_at=None)).measurement == given_in
+
+
+def test_a_stored_source_that_was_changed_is_refused(store: Store, path: Path) -> None:
+    study = store.start_study(spec())
+    store.record_trial(study.id, timed(1), VARIANT)
+    with sqlite3.connect(path) as other:
+        other.execute("UPDATE tuner_variant SET source = source || '# changed'")
+    other.close()
+    with pytest.raises(StoreError, match="was changed: it is not what its hash says"):
+        store.variant(VARIANT.hash)

@@ -10,10 +10,13 @@ from tuner.errors import UsageError
 _UNITS = {"": 1.0, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
+MOST_TRIALS = 10**9
+
+
 def read_trials(trials: int | None) -> int | None:
-    """A number of trials. Raises ``UsageError`` unless it is at least 1."""
-    if trials is not None and trials < 1:
-        raise UsageError(f"--trials must be at least 1, but got {trials}")
+    """A number of trials. Raises ``UsageError`` unless it is at least 1, and a number that anyone can run."""
+    if trials is not None and not 1 <= trials <= MOST_TRIALS:
+        raise UsageError(f"--trials must be between 1 and {MOST_TRIALS}, but got {trials}")
     return trials
 
 

@@ -54,4 +54,4 @@ Target = Annotated[
         "--target", metavar="NAME", help="GPU to compile for without having it: sm_90, a100, h200, rtx4090, mi300x..."
     ),
 ]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Decides the order of the search and the inputs.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, max=2**62, help="Decides the order of the search and the inputs.")]

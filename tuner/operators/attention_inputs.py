@@ -101,7 +101,7 @@ def _needle(draw: _Draw) -> None:
     draw.k.sign_()
     group = draw.q.shape[1] // draw.k.shape[1]
     # The decisive logit is 45 and the others are normal about 0, whatever the scale.
-    strength = 45.0 / (draw.scale * draw.q.shape[3])
+    strength = min(45.0 / (draw.scale * draw.q.shape[3]), _LARGEST[draw.dtype])
     for head in range(draw.q.shape[1]):
         draw.q[:, head] = draw.k[:, head // group][:, target] * strength
 

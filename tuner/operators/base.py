@@ -137,7 +137,8 @@ class Operator(ABC):
             elif value is not None:
                 if isinstance(value, bool) or not isinstance(value, int | float):
                     raise ProblemError(f"{self.name}: {option.name} must be a number, but got {value!r}")
-                value = float(value)
+                # An int of hundreds of digits is no float at all.
+                value = float(value) if abs(value) < 1e300 else math.inf
                 if not (0.0 < value < math.inf):
                     raise ProblemError(f"{self.name}: {option.name} must be positive and finite, but got {value!r}")
             settings.append((option.name, value))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tuner.operators.reference import Reference
 
-FAMILIES = ("randn", "masked", "rising", "falling", "very_negative", "one_hot", "huge", "constant")
+FAMILIES = ("randn", "masked", "lowest", "plateau", "rising", "falling", "very_negative", "one_hot", "huge", "constant")
 
 
 class Softmax(Operator):

@@ -20,7 +20,7 @@ from collections.abc import Callable
 import torch
 
 from tuner.errors import ProblemError
-from tuner.operators.tensors import seed_of, standard_normal
+from tuner.operators.tensors import TORCH_DTYPES, seed_of, standard_normal
 from tuner.problem import Problem
 
 # Rows of a structured family are filled in blocks of about this many elements, so that temporaries stay small.
@@ -80,6 +80,18 @@ def _masked(x: torch.Tensor, row: torch.Tensor, dtype: str) -> torch.Tensor:
     return x.masked_fill(mask, float("-inf"))
 
 
+def _lowest(x: torch.Tensor, row: torch.Tensor, dtype: str) -> torch.Tensor:
+    """Masks as models add them: the lowest finite number, over a part of a row or all of it."""
+    place = _place(x)
+    mask = (row % 3 == 0) | ((row % 3 == 1) & (place < 0.6))
+    return x.masked_fill(mask, torch.finfo(TORCH_DTYPES[dtype]).min)
+
+
+def _plateau(x: torch.Tensor, row: torch.Tensor, dtype: str) -> torch.Tensor:
+    """A few maxima and many equal weights below them: roundings of the weights do not average out in the sum."""
+    return torch.where(_place(x) < 0.1, 0.0, -0.3 - 0.1 * (row % 5)).expand_as(x)
+
+
 def _rising(x: torch.Tensor, row: torch.Tensor, dtype: str) -> torch.Tensor:
     return x + _RISE * _place(x)
 
@@ -108,6 +120,8 @@ def _constant(x: torch.Tensor, row: torch.Tensor, dtype: str) -> torch.Tensor:
 
 _FILLS: dict[str, Fill] = {
     "masked": _masked,
+    "lowest": _lowest,
+    "plateau": _plateau,
     "rising": _rising,
     "falling": _falling,
     "very_negative": _very_negative,

@@ -128,7 +128,13 @@ def variant(connection: Connection, hash_or_prefix: str) -> Variant:
     if len(rows) != 1:
         said = "is more than one" if rows else "is no"
         raise UsageError(f"there {said} variant {hash_or_prefix!r} in this database; give more of its hash")
-    return variant_of(rows[0])
+    found = variant_of(rows[0])
+    if found.hash != rows[0].id:
+        raise StoreError(
+            f"the stored source of variant {rows[0].id[:12]} was changed: it is not what its hash says; "
+            "restore the database from a backup, or tune again"
+        )
+    return found
 
 
 def _better(known: Row[Any], values: dict[str, Any]) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def serve(connection: Connection) -> None:
         except (MemoryError, RecursionError) as error:
             answer = Raised(type(error).__name__, str(error), usable=False)
         except Exception as error:  # the worker's edge: whatever a candidate raises becomes its outcome
-            answer = Raised(type(error).__name__, f"{error}{_place(error)}", usable=True)
+            answer = Raised("".join([type(error).__name__]), "".join([str(error), _place(error)]), usable=True)
         try:
             connection.send(answer)
         except OSError:

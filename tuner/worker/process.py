@@ -83,7 +83,7 @@ class Worker:
         if self._connection.poll():
             try:
                 reply = self._connection.recv()
-            except (EOFError, OSError):
+            except Exception:  # the worker's edge: it ended, or a candidate wrote nonsense into the pipe
                 self._zygote.refuse_ended()
                 reply = Died(timed_out=False, limit_s=self._limit_s, log=self.log_tail())
                 self.kill()

@@ -38,15 +38,11 @@ def _publish(x, words, split, zero, SHORT: tl.constexpr, USE_EXP2: tl.constexpr)
     """Store (m, l) of this program's part ``x`` of a row as word ``split`` of the row's ``words``."""
     LOG2E: tl.constexpr = 1.4426950408889634
     m = tl.max(x.to(tl.float32), axis=0)
-    if USE_EXP2:
-        m = m * LOG2E
     # A part of nothing but -inf has l = 0: -inf - -inf would be NaN.
     m_safe = tl.where(m == float("-inf"), 0.0, m)
     logits = _again(x, zero, SHORT=SHORT).to(tl.float32)
     if USE_EXP2:
-        logits = logits * LOG2E
-    if USE_EXP2:
-        l = tl.sum(tl.exp2(logits - m_safe), axis=0)
+        l = tl.sum(tl.exp2((logits - m_safe) * LOG2E), axis=0)
     else:
         l = tl.sum(tl.exp(logits - m_safe), axis=0)
     high = m.to(tl.uint32, bitcast=True).to(tl.uint64) << 32
@@ -56,7 +52,11 @@ def _publish(x, words, split, zero, SHORT: tl.constexpr, USE_EXP2: tl.constexpr)
 
 @triton.jit
 def _collect(words, SPLITS: tl.constexpr, USE_EXP2: tl.constexpr, DEFERRED: tl.constexpr):
-    """The row's log-sum-exp (in base 2 where USE_EXP2), once all its ``words`` are there."""
+    """The row's m and log(l) (in base 2 where USE_EXP2), once all its ``words`` are there.
+
+    Apart, because the sum of both is m where m is huge.
+    """
+    LOG2E: tl.constexpr = 1.4426950408889634
     places = words + tl.arange(0, SPLITS)
     if DEFERRED:
         # The wait is written in PTX, because the compiler pipelines no loop that holds another loop.
@@ -86,21 +86,21 @@ def _collect(words, SPLITS: tl.constexpr, USE_EXP2: tl.constexpr, DEFERRED: tl.c
     # A row of nothing but -inf has -inf - -inf here: NaN throughout, as it should.
     m_row = tl.max(m, axis=0)
     if USE_EXP2:
-        lse = m_row + tl.log2(tl.sum(l * tl.exp2(m - m_row), axis=0))
+        log_l = tl.log2(tl.sum(l * tl.exp2((m - m_row) * LOG2E), axis=0))
     else:
-        lse = m_row + tl.log(tl.sum(l * tl.exp(m - m_row), axis=0))
-    return lse
+        log_l = tl.log(tl.sum(l * tl.exp(m - m_row), axis=0))
+    return m_row, log_l
 
 
 @triton.jit
-def _write(x, lse, out, inside, USE_EXP2: tl.constexpr, STREAM_HINTS: tl.constexpr):
-    """Store exp(x - lse) to the pointers ``out`` where ``inside``."""
+def _write(x, m, log_l, out, inside, USE_EXP2: tl.constexpr, STREAM_HINTS: tl.constexpr):
+    """Store exp(x - m) / l to the pointers ``out`` where ``inside``."""
     LOG2E: tl.constexpr = 1.4426950408889634
     STORE_HINT: tl.constexpr = ".cs" if STREAM_HINTS else ""
     if USE_EXP2:
-        y = tl.exp2(x.to(tl.float32) * LOG2E - lse)
+        y = tl.exp2((x.to(tl.float32) - m) * LOG2E - log_l)
     else:
-        y = tl.exp(x.to(tl.float32) - lse)
+        y = tl.exp((x.to(tl.float32) - m) - log_l)
     tl.store(out, y.to(out.dtype.element_ty), mask=inside, cache_modifier=STORE_HINT)
 
 
@@ -139,22 +139,24 @@ def softmax_cooperative_kernel(
             x = tl.load(x_ptr + row * x_row_stride + col, mask=inside, other=float("-inf"), eviction_policy=LOAD_HINT)
             _publish(x, words_ptr + row * SPLITS, split, zero, SHORT=SHORT, USE_EXP2=USE_EXP2)
             row = row - step
-            lse = _collect(words_ptr + row * SPLITS, SPLITS=SPLITS, USE_EXP2=USE_EXP2, DEFERRED=DEFERRED)
+            m, log_l = _collect(words_ptr + row * SPLITS, SPLITS=SPLITS, USE_EXP2=USE_EXP2, DEFERRED=DEFERRED)
             out = out_ptr + row * out_row_stride + col
-            _write(_again(previous, zero, SHORT=SHORT), lse, out, inside, USE_EXP2=USE_EXP2, STREAM_HINTS=STREAM_HINTS)
+            _write(
+                _again(previous, zero, SHORT=SHORT), m, log_l, out, inside, USE_EXP2=USE_EXP2, STREAM_HINTS=STREAM_HINTS
+            )
             previous = _again(x, zero, SHORT=SHORT)
         row = first.to(tl.int64) + (rows - 1 - first) // step * step
-        lse = _collect(words_ptr + row * SPLITS, SPLITS=SPLITS, USE_EXP2=USE_EXP2, DEFERRED=DEFERRED)
+        m, log_l = _collect(words_ptr + row * SPLITS, SPLITS=SPLITS, USE_EXP2=USE_EXP2, DEFERRED=DEFERRED)
         out = out_ptr + row * out_row_stride + col
-        _write(previous, lse, out, inside, USE_EXP2=USE_EXP2, STREAM_HINTS=STREAM_HINTS)
+        _write(previous, m, log_l, out, inside, USE_EXP2=USE_EXP2, STREAM_HINTS=STREAM_HINTS)
     else:
         for this_row in tl.range(first, rows, step):
             row = tl.cast(this_row, tl.int64)
             x = tl.load(x_ptr + row * x_row_stride + col, mask=inside, other=float("-inf"), eviction_policy=LOAD_HINT)
             _publish(x, words_ptr + row * SPLITS, split, zero, SHORT=SHORT, USE_EXP2=USE_EXP2)
-            lse = _collect(words_ptr + row * SPLITS, SPLITS=SPLITS, USE_EXP2=USE_EXP2, DEFERRED=DEFERRED)
+            m, log_l = _collect(words_ptr + row * SPLITS, SPLITS=SPLITS, USE_EXP2=USE_EXP2, DEFERRED=DEFERRED)
             out = out_ptr + row * out_row_stride + col
-            _write(_again(x, zero, SHORT=SHORT), lse, out, inside, USE_EXP2=USE_EXP2, STREAM_HINTS=STREAM_HINTS)
+            _write(_again(x, zero, SHORT=SHORT), m, log_l, out, inside, USE_EXP2=USE_EXP2, STREAM_HINTS=STREAM_HINTS)
 
 
 def launch(

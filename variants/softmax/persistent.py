@@ -34,8 +34,6 @@ def softmax_persistent_kernel(
         out_row = out_ptr + tl.cast(row, tl.int64) * out_row_stride
         x = tl.load(x_row + col, mask=inside, other=float("-inf"), eviction_policy=LOAD_HINT)
         logits = x.to(tl.float32)
-        if USE_EXP2:
-            logits = logits * LOG2E
         # A row of nothing but -inf has -inf - -inf here: NaN throughout, as it should.
         m = tl.max(logits, axis=0)
         if RECOMPUTE_EXP:
@@ -44,10 +42,8 @@ def softmax_persistent_kernel(
             zero = tl.minimum(cols, 0).to(x.dtype)
             x = x + zero
             logits = x.to(tl.float32)
-            if USE_EXP2:
-                logits = logits * LOG2E
         if USE_EXP2:
-            p = tl.exp2(logits - m)
+            p = tl.exp2((logits - m) * LOG2E)
         else:
             p = tl.exp(logits - m)
         l = tl.sum(p, axis=0)
@@ -55,9 +51,9 @@ def softmax_persistent_kernel(
             # A second exponential instead of p / l, so that p need not be kept.
             x = x + zero
             if USE_EXP2:
-                y = tl.exp2(x.to(tl.float32) * LOG2E - (m + tl.log2(l)))
+                y = tl.exp2((x.to(tl.float32) - m) * LOG2E - tl.log2(l))
             else:
-                y = tl.exp(x.to(tl.float32) - (m + tl.log(l)))
+                y = tl.exp((x.to(tl.float32) - m) - tl.log(l))
         else:
             y = p * (1.0 / l)
         tl.store(out_row + col, y.to(out_ptr.dtype.element_ty), mask=inside, cache_modifier=STORE_HINT)

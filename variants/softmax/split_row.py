@@ -37,20 +37,18 @@ def softmax_split_partial_kernel(
         col = start + lanes
         x = tl.load(x_row + col, mask=col < cols, other=float("-inf"), eviction_policy=LOAD_HINT)
         logits = x.to(tl.float32)
-        if USE_EXP2:
-            logits = logits * LOG2E
         m_new = tl.maximum(m, logits)
         # A lane that has seen only -inf keeps l = 0: -inf - -inf would be NaN.
         m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)
         if USE_EXP2:
-            l = l * tl.exp2(m - m_safe) + tl.exp2(logits - m_safe)
+            l = l * tl.exp2((m - m_safe) * LOG2E) + tl.exp2((logits - m_safe) * LOG2E)
         else:
             l = l * tl.exp(m - m_safe) + tl.exp(logits - m_safe)
         m = m_new
     m_split = tl.max(m, axis=0)
     m_safe = tl.where(m_split == float("-inf"), 0.0, m_split)
     if USE_EXP2:
-        l_split = tl.sum(l * tl.exp2(m - m_safe), axis=0)
+        l_split = tl.sum(l * tl.exp2((m - m_safe) * LOG2E), axis=0)
     else:
         l_split = tl.sum(l * tl.exp(m - m_safe), axis=0)
     part = part_ptr + (row.to(tl.int64) * SPLITS + split) * 2
@@ -87,7 +85,7 @@ def softmax_split_write_kernel(
     # A row of nothing but -inf has -inf - -inf here: NaN throughout, as it should.
     m_row = tl.max(m, axis=0)
     if USE_EXP2:
-        l_row = tl.sum(l * tl.exp2(m - m_row), axis=0)
+        l_row = tl.sum(l * tl.exp2((m - m_row) * LOG2E), axis=0)
     else:
         l_row = tl.sum(l * tl.exp(m - m_row), axis=0)
     scale = 1.0 / l_row
@@ -97,7 +95,7 @@ def softmax_split_write_kernel(
         col = start + lanes
         x = tl.load(x_row + col, mask=col < cols, other=float("-inf"), eviction_policy=LOAD_HINT)
         if USE_EXP2:
-            y = tl.exp2(x.to(tl.float32) * LOG2E - m_row) * scale
+            y = tl.exp2((x.to(tl.float32) - m_row) * LOG2E) * scale
         else:
             y = tl.exp(x.to(tl.float32) - m_row) * scale
         tl.store(out_row + col, y.to(out_ptr.dtype.element_ty), mask=col < cols, cache_modifier=STORE_HINT)

@@ -28,8 +28,6 @@ def softmax_whole_row_kernel(
     inside = (row < rows) & (col < cols)
     x = tl.load(x_ptr + row.to(tl.int64) * x_row_stride + col, mask=inside, other=float("-inf"))
     logits = x.to(tl.float32)
-    if USE_EXP2:
-        logits = logits * LOG2E
     # A row of nothing but -inf has -inf - -inf here: NaN throughout, as it should.
     m = tl.max(logits, axis=1, keep_dims=True)
     if RECOMPUTE_EXP:
@@ -38,10 +36,8 @@ def softmax_whole_row_kernel(
         zero = tl.minimum(cols, 0).to(x.dtype)
         x = x + zero
         logits = x.to(tl.float32)
-        if USE_EXP2:
-            logits = logits * LOG2E
     if USE_EXP2:
-        p = tl.exp2(logits - m)
+        p = tl.exp2((logits - m) * LOG2E)
     else:
         p = tl.exp(logits - m)
     l = tl.sum(p, axis=1, keep_dims=True)
@@ -49,9 +45,9 @@ def softmax_whole_row_kernel(
         # A second exponential instead of p / l, so that p need not be kept.
         x = x + zero
         if USE_EXP2:
-            y = tl.exp2(x.to(tl.float32) * LOG2E - (m + tl.log2(l)))
+            y = tl.exp2((x.to(tl.float32) - m) * LOG2E - tl.log2(l))
         else:
-            y = tl.exp(x.to(tl.float32) - (m + tl.log(l)))
+            y = tl.exp((x.to(tl.float32) - m) - tl.log(l))
     else:
         y = p * (1.0 / l)
     tl.store(out_ptr + row.to(tl.int64) * out_row_stride + col, y.to(out_ptr.dtype.element_ty), mask=inside)
