@@ -225,3 +225,16 @@ def test_a_stored_source_that_was_changed_is_refused(store: Store, path: Path) -
     other.close()
     with pytest.raises(StoreError, match="was changed: it is not what its hash says"):
         store.variant(VARIANT.hash)
+
+
+@pytest.mark.parametrize(
+    "edit", ["config = '{}'", "config = 'not json'", "outcome = 'splendid'", "created_at = 'once'"]
+)
+def test_a_row_that_cannot_be_read_is_said_to_be_damaged(store: Store, path: Path, edit: str) -> None:
+    study = store.start_study(spec())
+    store.record_trial(study.id, timed(1), VARIANT)
+    with sqlite3.connect(path) as other:
+        other.execute(f"UPDATE tuner_trial SET {edit}")
+    other.close()
+    with pytest.raises(StoreError, match="has a row that cannot be read"):
+        store.study(study.id)

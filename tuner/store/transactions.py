@@ -10,12 +10,15 @@ from typing import TypeVar
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
+from tuner.errors import StoreError, TunerError
 from tuner.store.engine import WRITES, Location
 from tuner.store.failures import explained, is_busy
 
 T = TypeVar("T")
 
 _CONFLICTS = 10
+# What making values of a row raises where its content is not what was stored.
+_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, AssertionError)
 
 
 class Database:
@@ -27,8 +30,16 @@ class Database:
         self.busy_timeout_s = busy_timeout_s
 
     def read(self, work: Callable[[Connection], T]) -> T:
-        """``work`` in a transaction that reads. Raises ``StoreError``."""
-        return self._run(work, writes=False)
+        """``work`` in a transaction that reads. Raises ``StoreError``, also for a row that nothing here wrote."""
+        try:
+            return self._run(work, writes=False)
+        except TunerError:
+            raise
+        except _UNREADABLE as error:
+            raise StoreError(
+                f"{self.location.label} has a row that cannot be read ({type(error).__name__}: {error}); "
+                "it was damaged or edited: restore a backup, or use another database"
+            ) from None
 
     def write(self, work: Callable[[Connection], T]) -> T:
         """``work`` in a transaction that writes; it must give the same when it is run again. Raises ``StoreError``."""
