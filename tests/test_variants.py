@@ -118,7 +118,7 @@ def test_plain_configs_give_right_results_in_fp16():
 @pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32"])
 def test_configs_drawn_at_random_give_right_results(dtype):
     def draw(configs: Sequence[Config], seed: str, plain: Sequence[Config]) -> list[Config]:
-        return random.Random(seed).sample(configs, min(12, len(configs)))
+        return random.Random(seed).sample(configs, min(3, len(configs)))
 
     assert_right(cases(dtype, draw), 1800)
 
@@ -148,7 +148,7 @@ COMPILED: dict[str, list[Case]] = {
         ("softmax", FEW, "fp32", {}, "template=cooperative,SPLITS=8,DEFERRED=false"),
         ("attention_fwd", ATTENTION, "bf16", {}, "template=pointer"),
         ("attention_fwd", ODD, "bf16", CAUSAL, "template=pointer,TILE_ORDER=longest_first"),
-        ("attention_fwd", ATTENTION, "fp32", {}, "template=pointer,DOT_PRECISION=tf32"),
+        ("attention_fwd", ATTENTION, "fp32", {"allow_tf32": True}, "template=pointer,DOT_PRECISION=tf32"),
         ("attention_fwd", ATTENTION, "bf16", {}, "template=descriptor,BLOCK_M=128,BLOCK_N=64,num_warps=4"),
         ("attention_fwd", ATTENTION, "fp16", CAUSAL, "template=descriptor,OVERLAP_QK=true,TILE_ORDER=descending"),
         ("attention_fwd", ATTENTION, "bf16", CAUSAL, "template=descriptor,PERSISTENT=true,TILE_ORDER=longest_first"),
@@ -157,7 +157,7 @@ COMPILED: dict[str, list[Case]] = {
         ("softmax", WIDE, "bf16", {}, "template=persistent,LOAD_STAGES=2,STREAM_HINTS=true"),
         ("softmax", LONG, "bf16", {}, "template=cooperative,SPLITS=8,DEFERRED=true,LOAD_STAGES=2,num_warps=16"),
         ("attention_fwd", ODD, "fp16", CAUSAL, "template=pointer"),
-        ("attention_fwd", ATTENTION, "fp32", {}, "template=pointer,DOT_PRECISION=tf32"),
+        ("attention_fwd", ATTENTION, "fp32", {"allow_tf32": True}, "template=pointer,DOT_PRECISION=tf32"),
     ],
     "mi300x": [
         ("softmax", WIDE, "bf16", {}, "template=whole_row"),

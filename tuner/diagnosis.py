@@ -44,7 +44,8 @@ def _constant_factor(got: torch.Tensor, expected: torch.Tensor, wrong: torch.Ten
     for value, meaning in _FACTORS.items():
         if abs(middle - value) < 0.01:
             return f"{middle:.4g} ({meaning})"
-    return f"{middle:.6g}"
+    short = f"{middle:.4g}"
+    return f"{middle:.6g}" if short == "1" else short
 
 
 def _where(wrong: torch.Tensor) -> str:

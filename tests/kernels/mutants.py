@@ -93,8 +93,8 @@ CAUSAL = {
 }
 SOFTMAX = {
     "l_not_rescaled": [("l = l * alpha", "l = l")],
-    "alpha_in_base_e": [("alpha = tl.exp2(m - m_safe)", "alpha = tl.exp(m - m_safe)")],
-    "output_in_base_e": [("y = tl.exp2(x - m) / l", "y = tl.exp(x - m) / l")],
+    "alpha_in_base_e": [("alpha = tl.exp2((m - m_safe) * LOG2E)", "alpha = tl.exp2(m - m_safe)")],
+    "output_in_base_e": [("y = tl.exp2((x - m) * LOG2E) / l", "y = tl.exp2(x - m) / l")],
     "block_max_not_carried": [
         ("m_new = tl.maximum(m, tl.max(x, axis=0))", "m_new = tl.max(x, axis=0) + tl.zeros([1], tl.float32)")
     ],
@@ -107,7 +107,7 @@ SOFTMAX = {
     "writes_past_the_row": [
         ("y.to(out_ptr.dtype.element_ty), mask=mask)", "y.to(out_ptr.dtype.element_ty), mask=offsets < cols + 1)")
     ],
-    "zeros": [("y = tl.exp2(x - m) / l", "y = tl.exp2(x - m) / l * 0.0")],
+    "zeros": [("y = tl.exp2((x - m) * LOG2E) / l", "y = tl.exp2((x - m) * LOG2E) / l * 0.0")],
 }
 DTYPES = ("bf16", "fp16", "fp32")
 

@@ -17,18 +17,18 @@ def softmax_kernel(x_ptr, out_ptr, x_row_stride, out_row_stride, rows, cols, BLO
         for start in tl.range(0, cols, BLOCK_COLS):
             offsets = start + tl.arange(0, BLOCK_COLS)
             mask = offsets < cols
-            x = tl.load(x_ptr + row * x_row_stride + offsets, mask=mask, other=float("-inf")).to(tl.float32) * LOG2E
+            x = tl.load(x_ptr + row * x_row_stride + offsets, mask=mask, other=float("-inf")).to(tl.float32)
             m_new = tl.maximum(m, tl.max(x, axis=0))
             m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)
-            alpha = tl.exp2(m - m_safe)
+            alpha = tl.exp2((m - m_safe) * LOG2E)
             l = l * alpha
-            l = l + tl.sum(tl.exp2(x - m_safe), axis=0)
+            l = l + tl.sum(tl.exp2((x - m_safe) * LOG2E), axis=0)
             m = m_new
         for start in tl.range(0, cols, BLOCK_COLS):
             offsets = start + tl.arange(0, BLOCK_COLS)
             mask = offsets < cols
-            x = tl.load(x_ptr + row * x_row_stride + offsets, mask=mask, other=float("-inf")).to(tl.float32) * LOG2E
-            y = tl.exp2(x - m) / l
+            x = tl.load(x_ptr + row * x_row_stride + offsets, mask=mask, other=float("-inf")).to(tl.float32)
+            y = tl.exp2((x - m) * LOG2E) / l
             tl.store(out_ptr + row * out_row_stride + offsets, y.to(out_ptr.dtype.element_ty), mask=mask)
 
 
