@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -11,7 +12,11 @@ from tuner.errors import TunerError
 
 EXIT_INTERNAL = 70  # EX_SOFTWARE of sysexits.h
 EXIT_INTERRUPTED = 130  # 128 + SIGINT
+EXIT_ENVIRONMENT = 2  # as the errors of ``tuner.errors`` that say what the machine lacks
 TRACEBACK_VARIABLE = "TUNER_TRACEBACK"
+
+# What the machine refuses, whatever the program does: full or failing disks, folders that may not be written.
+_REFUSALS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO})
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -21,6 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 def run(arguments: list[str]) -> int:
     """Runs one command and returns its exit code. Every error is one line on stderr."""
+    _open_closed_streams()
     from tuner.cli.app import command
 
     try:
@@ -33,11 +39,21 @@ def run(arguments: list[str]) -> int:
         usage = getattr(error, "format_message", None)
         if usage is not None:  # an error of the argument parser
             return _report(error, usage(), getattr(error, "exit_code", 2))
+        if isinstance(error, OSError) and error.errno in _REFUSALS:
+            did = f"cannot use {error.filename}" if error.filename else "cannot write"
+            return _report(error, f"{did}: {error.strerror}", EXIT_ENVIRONMENT)
         text = f"internal error: {type(error).__name__}: {error} (set {TRACEBACK_VARIABLE}=1 for the traceback)"
         return _report(error, text, EXIT_INTERNAL)
     if code == EXIT_INTERRUPTED:
         print("interrupted", file=sys.stderr)
     return code if isinstance(code, int) else 0
+
+
+def _open_closed_streams() -> None:
+    """Python leaves None where a caller closed stdout or stderr (``>&-``, some schedulers); libraries expect a file."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, for the life of the process
 
 
 def _report(error: BaseException, text: str, code: int) -> int:
