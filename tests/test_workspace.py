@@ -71,13 +71,19 @@ with Workspace(Path(sys.argv[1])).gpu_lock("NVIDIA H200"):
 """
 
 
-def test_a_gpu_is_held_by_one_study_at_a_time_and_the_next_is_told_that_it_waits(tmp_path):
+def holding(folder: Path) -> subprocess.Popen[str]:
+    """Another process that holds the H200 until a line comes, or until it is killed."""
     holder = subprocess.Popen(
-        [sys.executable, "-c", _HOLD, str(tmp_path)],
+        [sys.executable, "-c", _HOLD, str(folder)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment(),
     )  # fmt: skip
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
+    return holder
+
+
+def test_a_gpu_is_held_by_one_study_at_a_time_and_the_next_is_told_that_it_waits(tmp_path):
+    holder = holding(tmp_path)
     workspace, waits, got = Workspace(tmp_path), [], []
     with workspace.gpu_lock("NVIDIA H100", lambda: waits.append("H100")):
         pass
@@ -97,12 +103,7 @@ def test_a_gpu_is_held_by_one_study_at_a_time_and_the_next_is_told_that_it_waits
 
 
 def test_a_killed_holder_lets_the_gpu_go(tmp_path):
-    holder = subprocess.Popen(
-        [sys.executable, "-c", _HOLD, str(tmp_path)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment(),
-    )  # fmt: skip
-    assert holder.stdout is not None
-    holder.stdout.readline()
+    holder = holding(tmp_path)
     holder.kill()
     holder.communicate()
     waits: list[str] = []

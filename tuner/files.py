@@ -39,7 +39,7 @@ def winner_file(store: Store, winner: StoredWinner, triton_version: str | None) 
     That source has its switches fixed already; what is left to render is how it spells the base-2 exponential.
     """
     stored, study = store.variant(winner.variant_hash), store.study(winner.study_id)
-    trial = next(t.trial for t in study.trials if t.trial.id == winner.record.trial_id)
+    trial = store.trial(winner.record.trial_id)
     template = read_template(stored.operator, stored.template, Path(f"{stored.template}.py"), stored.source)
     variant = replace(
         render(template, {}, triton_version), template_hash=stored.template_hash, switches=stored.switches

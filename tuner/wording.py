@@ -18,9 +18,9 @@ def time_text(us: float | None, estimated: bool = False) -> str:
 
 def interval_text(low_us: float | None, high_us: float | None) -> str:
     """``[12.1 us, 12.6 us]``; empty where there is none (an estimate has no spread)."""
-    return (
-        "" if low_us is None or high_us is None or low_us == high_us else f"[{time_text(low_us)}, {time_text(high_us)}]"
-    )
+    if low_us is None or high_us is None or low_us == high_us:
+        return ""
+    return f"[{time_text(low_us)}, {time_text(high_us)}]"
 
 
 def gain_text(speedup: float | None) -> str:

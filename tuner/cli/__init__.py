@@ -8,11 +8,10 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from tuner.errors import TunerError
+from tuner.errors import MissingError, TunerError
 
 EXIT_INTERNAL = 70  # EX_SOFTWARE of sysexits.h
 EXIT_INTERRUPTED = 130  # 128 + SIGINT
-EXIT_ENVIRONMENT = 2  # as the errors of ``tuner.errors`` that say what the machine lacks
 TRACEBACK_VARIABLE = "TUNER_TRACEBACK"
 
 # What the machine refuses, whatever the program does: full or failing disks, folders that may not be written.
@@ -41,7 +40,7 @@ def run(arguments: list[str]) -> int:
             return _report(error, usage(), getattr(error, "exit_code", 2))
         if isinstance(error, OSError) and error.errno in _REFUSALS:
             did = f"cannot use {error.filename}" if error.filename else "cannot write"
-            return _report(error, f"{did}: {error.strerror}", EXIT_ENVIRONMENT)
+            return _report(error, f"{did}: {error.strerror}", MissingError.exit_code)
         text = f"internal error: {type(error).__name__}: {error} (set {TRACEBACK_VARIABLE}=1 for the traceback)"
         return _report(error, text, EXIT_INTERNAL)
     if code == EXIT_INTERRUPTED:

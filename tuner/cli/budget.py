@@ -8,8 +8,6 @@ import re
 from tuner.errors import UsageError
 
 _UNITS = {"": 1.0, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
-
-
 MOST_TRIALS = 10**9
 
 

@@ -44,6 +44,14 @@ def _place(error: BaseException) -> str:
     return place
 
 
+def _raised(error: BaseException, usable: bool, place: str = "") -> Raised:
+    """The answer that says what was raised.
+
+    A candidate's own class may give a subclass of str, which the parent could not unpickle; joining makes a plain one.
+    """
+    return Raised("".join([type(error).__name__]), "".join([str(error), place]), usable)
+
+
 def serve(connection: Connection) -> None:
     """Answer jobs until the parent closes the connection. Never raises: what a job raises is an answer."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -59,9 +67,9 @@ def serve(connection: Connection) -> None:
         except UnusableError as error:
             answer = Raised(error.type_name, str(error), usable=False)
         except (MemoryError, RecursionError) as error:
-            answer = Raised(type(error).__name__, str(error), usable=False)
+            answer = _raised(error, usable=False)
         except Exception as error:  # the worker's edge: whatever a candidate raises becomes its outcome
-            answer = Raised("".join([type(error).__name__]), "".join([str(error), _place(error)]), usable=True)
+            answer = _raised(error, usable=True, place=_place(error))
         try:
             connection.send(answer)
         except OSError:
