@@ -15,7 +15,7 @@ from tuner.problem import Scalar
 from tuner.template import Template
 from tuner.template_space import Clause, TemplateSpace
 
-_FLAGS = ("prescaled", "l_from_rounded_p")  # the fields of PrecisionProfile that are true or false
+_FLAGS = ("prescaled", "l_from_rounded_p", "atomics")  # the fields of PrecisionProfile that are true or false
 
 
 @dataclass(frozen=True, eq=False)

@@ -35,7 +35,13 @@ TENSOR_DTYPES = ("bf16", "fp16", "fp32")
 """The dtypes that a problem may have."""
 
 EPS_EX2 = 2.0**-22
-"""Relative error of ``ex2.approx.f32`` (PTX ISA)."""
+"""Relative error of ``ex2.approx.f32`` (PTX ISA); ``tuner.exponential_error`` measures it on a device."""
+
+EPS_LG2 = 2.0**-22
+"""Absolute error of ``lg2.approx.f32`` where its result is small, relative elsewhere (PTX ISA)."""
+
+EXPONENTIALS = {"ex2": EPS_EX2, "ex2_f16": 2.0**-9.9, "ex2_bf16": 2.0**-7}
+"""Relative error of the exponential by name: ``ex2.approx`` of fp32, of f16 and of bf16 (PTX ISA)."""
 
 LAMBDA = 4.0
 """The one free constant: how many standard deviations a sum of n roundings may be from zero."""

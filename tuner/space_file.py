@@ -22,9 +22,9 @@ from tuner.errors import ExpressionError, ProblemError, SpaceError
 from tuner.expression import LITERALS, Expression
 from tuner.located_yaml import Located, dotted, read_yaml
 from tuner.naming import did_you_mean, listed
-from tuner.numerics import FORMATS
+from tuner.numerics import EXPONENTIALS, FORMATS
 from tuner.operator_lookup import Lookup, OperatorFacts
-from tuner.precision import DOT_MODES, PrecisionProfile
+from tuner.precision import DOT_MODES, LSE_BASES, PrecisionProfile
 from tuner.template_space import Clause, TemplateSpace
 from tuner.yaml_form import form_error, shown
 
@@ -35,7 +35,8 @@ _SCALARS = (bool, int, float, str)
 _DEVICE_FACTS = frozenset(Device("", "", *([0] * 11)).facts)
 _PROFILE_FIELDS = tuple(field.name for field in fields(PrecisionProfile))
 _LITERAL_PRECISION: dict[str, Iterable[str]] = {
-    "input": FORMATS, "output": FORMATS, "p": FORMATS, "dot": DOT_MODES
+    "input": FORMATS, "output": FORMATS, "p": FORMATS, "accumulator": FORMATS, "dot": DOT_MODES, "pv_dot": DOT_MODES,
+    "exponential": EXPONENTIALS, "lse_base": LSE_BASES,
 }  # fmt: skip
 
 

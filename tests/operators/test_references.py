@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -64,10 +65,14 @@ def test_a_selection_of_a_large_problem_is_the_whole_of_it_at_those_rows(monkeyp
     for name in ("out", "lse"):
         torch.testing.assert_close(part.outputs[name].expected, part.select(name, whole.outputs[name].expected))
         torch.testing.assert_close(part.outputs[name].bound, part.select(name, whole.outputs[name].bound))
-    batch, head, rows = part.outputs["out"].index
-    pairs = list(zip(batch.flatten().tolist(), head.flatten().tolist(), strict=True))
-    assert pairs[0] == (0, 0) and pairs[-1] == (1, 3) and len(pairs) == 4
-    assert {*range(128), *range(256, 384), *range(572, 700)} <= set(rows.flatten().tolist())
+    batch, head, rows = (axis.tolist() for axis in part.outputs["out"].index)
+    chosen = {}
+    for pair, row in zip(zip(batch, head, strict=True), rows, strict=True):
+        chosen.setdefault(pair, set()).add(row)
+    assert set(chosen) == {(b, h) for b in range(2) for h in range(4)}  # no batch-head goes unseen
+    assert min(len(on) for on in chosen.values()) >= 4
+    for pair in ((0, 0), (0, 2), (1, 0), (1, 3)):
+        assert {*range(128), *range(256, 384), *range(572, 700)} <= chosen[pair]
 
 
 def test_a_place_in_a_selection_is_told_as_a_place_in_the_output():
@@ -116,6 +121,9 @@ def test_the_softmax_bound_is_one_rounding_of_the_output_and_little_more():
         ({"dot": "tf32x3"}, True),
         ({"prescaled": True}, True),
         ({"p": "bf16"}, True),
+        ({"pv_dot": "tf32"}, True),
+        ({"accumulator": "fp16"}, True),
+        ({"exponential": "ex2_f16"}, True),
         ({"tiles": 4}, False),
     ],
 )
@@ -125,6 +133,63 @@ def test_promising_less_precision_widens_the_bound_and_nothing_else_does(promise
     exact = operator.reference(problem, inputs, FP32).outputs["out"].bound
     loose = operator.reference(problem, inputs, replace(FP32, **promise)).outputs["out"].bound
     assert bool((loose > exact).all()) == larger
+
+
+def test_a_log_sum_exp_in_base_two_is_asked_for_by_the_profile_alone():
+    operator, problem = attention("fp32")
+    inputs = operator.make_inputs(problem, "randn", 0, "cpu")
+    natural, base2 = (
+        operator.reference(problem, inputs, replace(FP32, lse_base=base)).outputs for base in ("natural", "base2")
+    )
+    torch.testing.assert_close(base2["lse"].expected, natural["lse"].expected / math.log(2.0))
+    torch.testing.assert_close(base2["lse"].bound, natural["lse"].bound / math.log(2.0))
+    assert torch.equal(base2["out"].expected, natural["out"].expected)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("accumulator", "int8"), ("exponential", "table"), ("pv_dot", "bf16"), ("lse_base", "10")]
+)
+def test_a_profile_refuses_what_no_kernel_can_promise(field, value):
+    with pytest.raises(ValueError, match=f"`{field}` must be one of"):
+        replace(FP32, **{field: value})
+
+
+def test_a_profile_stores_what_few_configs_declare_only_where_it_is_declared():
+    assert "atomics" not in FP32.as_json() and "dot" in FP32.as_json()
+    assert replace(FP32, atomics=True, accumulator="fp16").as_json()["atomics"] is True
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_what_is_not_finite_spreads_as_far_as_it_should_and_no_further(causal):
+    operator, problem = attention("fp32", causal=causal)
+    inputs = operator.make_inputs(problem, "randn", 0, "cpu")
+    clean = operator.reference(problem, inputs, FP32).outputs
+    inputs["k"][0, 0, 40] = float("nan")  # seen by the queries from 16 on where causal: 40 - (57 - 33)
+    inputs["q"][0, 2, 3] = float("nan")
+    inputs["v"][1, 0, 0, 5] = float("inf")
+    outputs = operator.reference(problem, inputs, FP32).outputs
+    out, bound = outputs["out"].expected, outputs["out"].bound
+    first = 16 if causal else 0
+    assert outputs["out"].has_nan and outputs["lse"].has_nan
+    assert bool(out[0, :2, first:].isnan().all()) and bool(out[0, 2, 3].isnan().all())
+    assert torch.equal(out[0, :2, :first], clean["out"].expected[0, :2, :first])
+    assert bool(out[1, :2, :, 5].isposinf().all()) and bool(torch.isfinite(out[1, :2, :, :5]).all())
+    assert torch.equal(out[1, 2:], clean["out"].expected[1, 2:])
+    assert bool(torch.isfinite(bound[torch.isfinite(out)]).all())
+
+
+def test_a_logit_of_minus_infinity_takes_its_key_away():
+    operator, problem = attention("fp32", batch=1, heads=1, kv_heads=1)
+    inputs = operator.make_inputs(problem, "randn", 0, "cpu")
+    inputs["k"][0, 0, 56, 0] = float("inf")
+    inputs["q"][0, 0, :, 0] = -1.0
+    got = operator.reference(problem, inputs, FP32).outputs
+    _, shorter = attention("fp32", batch=1, heads=1, kv_heads=1, kv_len=56)
+    fewer = {"q": inputs["q"], "k": inputs["k"][:, :, :56], "v": inputs["v"][:, :, :56]}
+    expected = operator.reference(shorter, fewer, FP32).outputs
+    torch.testing.assert_close(got["out"].expected, expected["out"].expected)
+    torch.testing.assert_close(got["lse"].expected, expected["lse"].expected)
+    assert bool(torch.isfinite(got["out"].bound).all()) and bool(torch.isfinite(got["lse"].bound).all())
 
 
 def test_zeros_and_the_mean_of_v_are_beyond_the_bound():

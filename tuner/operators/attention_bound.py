@@ -1,37 +1,41 @@
 """Two-pass attention in float64, and the bound on what a kernel's rounding can do to each element.
 
-Notation: u is the unit roundoff of fp32, c(n) = min(n, 4 sqrt(n)) (``tuner.numerics.sum_terms``), T the number of
-tiles, s = scale q k^T on the visible pairs, A = scale |q| |k|^T, m the row's maximum, l = sum exp(s - m), P = exp(s -
-m) / l, O = P V, W = P |V|. All to first order, each element on its own:
+Notation: u is the unit roundoff of fp32, u_a that of the accumulators (fp32 where nothing else is declared), c(n) =
+min(n, 4 sqrt(n)) (``tuner.numerics.sum_terms``), T the number of tiles, s = scale q k^T on the visible pairs, A = scale
+|q| |k|^T, m the row's maximum, l = sum exp(s - m), P = exp(s - m) / l, O = P V, W = P |V|. All to first order, each
+element on its own:
 
-* logit: ds = 2 c(D) u A (D products summed in fp32; the factor 2 allows tensor cores that truncate) + 4 u |s| (scale,
+* logit: ds = 2 c(D) u_a A (D products summed; the factor 2 allows tensor cores that truncate) + 4 u |s| (scale,
   log2(e), product, mask) + dot_u A (tf32 operands, which may be truncated) + u_in A (q scaled and rounded back:
   ``prescaled``).
 * weight, relative: E = ds + 3 u |s - m| + eps (the subtraction; in base e the two roundings inside ``exp`` as well;
-  eps is the error of ex2.approx). Shifting by m is safe and what rounding does to m cancels (Blanchard, Higham and
-  Higham, IMA J. Numer. Anal. 41, 2021).
-* rescaling: R = T (eps + 3 u), one exponential and its roundings for each rise of the running maximum (Milakov and
+  eps is the error of the declared exponential, ex2.approx). Shifting by m is safe and what rounding does to m cancels
+  (Blanchard, Higham and Higham, IMA J. Numer. Anal. 41, 2021).
+* rescaling: R = T (eps + 3 u_a), one exponential and its roundings for each rise of the running maximum (Milakov and
   Gimelshein, arXiv 1805.02867).
-* row sum, relative: Ebar = sum P E, plus c(N) u + R (Higham and Mary, SIAM J. Sci. Comput. 41, 2019).
-* out: (P E) |V| + |O| Ebar + W (pv_u + 2 (c(N) u + R)) + |O| (2 (c(N) u + R) + 4 u) + eta_p / l sum |V| over visible
-  keys, then one rounding to the output's format: u_out (|O| + that) + eta_out. pv_u is the rounding of P to its
-  format, or of both operands to tf32; eta_p is what rounding P can lose of a weight below its normal range. The right
-  scale is W, not |O|: where V cancels W is much larger, where V has one sign they are equal.
-* lse: Ebar + c(N) u + R + 2 eps_lg2 + 2 u (|m| + |log l|) + u |lse| + eta, plus u_p where the row sum is of rounded
-  weights.
+* row sum, relative: Ebar = sum P E, plus S = c(N) u_a + R (Higham and Mary, SIAM J. Sci. Comput. 41, 2019).
+* out: (P E) |V| + |O| Ebar + W (pv_u + 2 S) + |O| (2 S + 4 u) + eta_p / l sum |V| over visible keys, then one rounding
+  to the output's format: u_out (|O| + that) + eta_out. pv_u is the rounding of P to its format, or of both operands to
+  tf32; eta_p is what rounding P can lose of a weight below its normal range. The right scale is W, not |O|: where V
+  cancels W is much larger, where V has one sign they are equal.
+* lse: Ebar + S + 2 eps_lg2 + 2 u (|m| + |log l|) + u |lse| + eta, plus u_p where the row sum is of rounded weights;
+  times log2(e) where it is stored in base 2.
 * variance of out, if roundings are independent and uniform (u^2 / 3 each), for the root-mean-square check:
-  pv_u^2/3 P^2 V^2 + (P E)^2 V^2 + u_out^2/3 O^2 + (3 u W)^2 + eta_out^2.
+  pv_u^2/3 P^2 V^2 + (P E)^2 V^2 + u_out^2/3 O^2 + (3 u W)^2 + eta_out^2 (c(N) u_a for 3 u where the accumulators are
+  not fp32).
 
-A query that sees no key is exact: 0 and -inf.
+A query that sees no key is exact: 0 and -inf. So is what is not finite: a NaN or +inf among a query's logits makes its
+whole row NaN, a logit of -inf takes its key away, and an infinite v makes its column infinite.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
 
-from tuner.numerics import EPS_EX2, FORMATS, sum_terms
+from tuner.numerics import EPS_LG2, EXPONENTIALS, FORMATS, sum_terms
 from tuner.operators.reference import BLOCK_ELEMENTS, OutputReference, Reference
 from tuner.precision import PrecisionProfile
 
@@ -39,11 +43,12 @@ from tuner.precision import PrecisionProfile
 _WHOLE = 2**23
 _HEADS_SELECTED = 4
 _TILE_ROWS, _RANDOM_ROWS = 128, 64
+_MOST_HEADS, _FEW_ROWS = 256, 8  # of the batch-heads that are not among those
 # The rms check is of means; below this many keys there are too few roundings to average (and the bound is tight).
 _RMS_KEYS = 256
 _U = FORMATS["fp32"].u
-_EPS_LG2 = 2.0**-22  # lg2.approx (PTX ISA)
 _TF32 = FORMATS["tf32"].u
+_LOG2E = math.log2(math.e)
 
 
 @dataclass(frozen=True)
@@ -62,46 +67,60 @@ def reference(
 ) -> Reference:
     """Attention of q [batch, heads, q_len, head_dim] over k, v [batch, kv_heads, kv_len, head_dim], with its bounds.
 
-    Large problems are computed on a few batch-heads (the first and the last among them) and there on the rows of the
-    first, a middle and the last query tile and on 64 random rows.
+    Large problems are computed on a selection: a few batch-heads (the first and the last among them) on the rows of the
+    first, a middle and the last query tile and on 64 random rows, and every other batch-head on a few random rows.
     """
     batch, heads, q_len, _ = q.shape
     kv_len, group = k.shape[2], heads // k.shape[1]
     whole = batch * heads * q_len * kv_len <= _WHOLE
-    pairs = [(b, h) for b in range(batch) for h in range(heads)] if whole else _heads(batch, heads)
-    rows = torch.arange(q_len) if whole else _rows(q_len)
-    rows = rows.to(q.device)
+    chosen = _everything(batch, heads, q_len) if whole else _selection(batch, heads, q_len)
     done = []
-    for b, h in pairs:
+    for (b, h), on in chosen.items():
         keys, values = k[b, h // group].double(), v[b, h // group].double()
-        blocks = torch.split(rows, max(1, BLOCK_ELEMENTS // kv_len))
+        blocks = torch.split(on.to(q.device), max(1, BLOCK_ELEMENTS // kv_len))
         parts = [_block(q[b, h][r].double(), keys, values, r, q_len, scale, causal, profile) for r in blocks]
-        done.append(_join(parts, torch.cat))
-    parts_of_all = _join(done, torch.stack)
+        done.append(_join(parts))
+    joined = _join(done)
     index: tuple[torch.Tensor, ...] | None = None
     if whole:
-        parts_of_all = _Parts(*(t.unflatten(0, (batch, heads)) for t in vars(parts_of_all).values()))
+        joined = _Parts(*(t.unflatten(0, (batch, heads, q_len)) for t in vars(joined).values()))
     else:
-        where = torch.tensor(pairs, device=q.device)
-        index = (where[:, :1], where[:, 1:], rows[None, :])
-    variance = parts_of_all.variance if kv_len >= _RMS_KEYS else None
+        counts = torch.tensor([len(on) for on in chosen.values()])
+        pairs = torch.tensor(list(chosen)).repeat_interleave(counts, dim=0)
+        index = tuple(t.to(q.device) for t in (pairs[:, 0], pairs[:, 1], torch.cat(list(chosen.values()))))
+    variance = joined.variance if kv_len >= _RMS_KEYS else None
+    has_nan = not all(bool(torch.isfinite(t).all()) for t in (q, k, v))
     return Reference(
         {
-            "out": OutputReference(parts_of_all.out, parts_of_all.out_bound, variance, index),
-            "lse": OutputReference(parts_of_all.lse, parts_of_all.lse_bound, None, index),
+            "out": OutputReference(joined.out, joined.out_bound, variance, index, has_nan),
+            "lse": OutputReference(joined.lse, joined.lse_bound, None, index, has_nan),
         }
     )
 
 
-def _join(parts: list[_Parts], how: object) -> _Parts:
-    assert callable(how)
+def _join(parts: list[_Parts]) -> _Parts:
     columns = zip(*(vars(p).values() for p in parts), strict=True)
-    return _Parts(*(how(list(column)) for column in columns))
+    return _Parts(*(torch.cat(list(column)) for column in columns))
 
 
-def _heads(batch: int, heads: int) -> list[tuple[int, int]]:
-    """At most four (batch, head) pairs: the first, the last, and two between them."""
-    count = min(batch * heads, _HEADS_SELECTED)
+def _everything(batch: int, heads: int, q_len: int) -> dict[tuple[int, int], torch.Tensor]:
+    rows = torch.arange(q_len)
+    return {(b, h): rows for b in range(batch) for h in range(heads)}
+
+
+def _selection(batch: int, heads: int, q_len: int) -> dict[tuple[int, int], torch.Tensor]:
+    """The rows that are computed, by (batch, head): the same for every problem of this shape."""
+    chosen = {pair: _rows(q_len) for pair in _spread(batch, heads, _HEADS_SELECTED)}
+    generator = torch.Generator("cpu").manual_seed(q_len)
+    for pair in _spread(batch, heads, _MOST_HEADS):
+        few = torch.randint(q_len, (_FEW_ROWS,), generator=generator)
+        chosen.setdefault(pair, few.unique())
+    return dict(sorted(chosen.items()))
+
+
+def _spread(batch: int, heads: int, most: int) -> list[tuple[int, int]]:
+    """At most ``most`` (batch, head) pairs: the first, the last, and others evenly between them."""
+    count = min(batch * heads, most)
     flat = sorted({i * (batch * heads - 1) // max(1, count - 1) for i in range(count)})
     return [divmod(i, heads) for i in flat]
 
@@ -118,9 +137,9 @@ def _rows(q_len: int) -> torch.Tensor:
     return torch.tensor(sorted(chosen))
 
 
-def _dot_roundoff(profile: PrecisionProfile) -> float:
-    """What the dot mode adds per product, relative: both operands to tf32, or what three tf32 products leave out."""
-    return {"ieee": 0.0, "16bit": 0.0, "tf32": 2 * _TF32, "tf32x3": 3 * _TF32**2}[profile.dot]
+def _dot_roundoff(mode: str) -> float:
+    """What a dot mode adds per product, relative: both operands to tf32, or what three tf32 products leave out."""
+    return {"ieee": 0.0, "16bit": 0.0, "tf32": 2 * _TF32, "tf32x3": 3 * _TF32**2}[mode]
 
 
 def _block(
@@ -136,9 +155,10 @@ def _block(
     """Rows ``rows`` of one head, float64. q [rows, head_dim] holds those rows alone; k, v [kv_len, head_dim]."""
     kv_len, head_dim = k.shape
     out_format, p_format = FORMATS[profile.output], FORMATS[profile.p]
-    dot_u = _dot_roundoff(profile)
+    dot_u = _dot_roundoff(profile.dot)
+    u_a, eps = FORMATS[profile.accumulator].u, EXPONENTIALS[profile.exponential]
     p_u = p_format.u if profile.p in ("fp16", "bf16") else 0.0
-    pv_u = max(dot_u, p_u)
+    pv_u = max(_dot_roundoff(profile.pv_dot or profile.dot), p_u)
     abs_v = v.abs()
 
     s = scale * (q @ k.T)
@@ -157,14 +177,14 @@ def _block(
     p = weights / total
     lse = m + total.log()
 
-    size = s.abs() if visible is None else s.abs().masked_fill(~visible, 0.0)
-    spread = (s - m).abs() if visible is None else (s - m).abs().masked_fill(~visible, 0.0)
+    gone = torch.isneginf(s)  # masked, or a logit of -inf: no weight and so no error
+    size, spread = s.abs().masked_fill(gone, 0.0), (s - m).abs().masked_fill(gone, 0.0)
     q_u = FORMATS[profile.input].u if profile.prescaled else 0.0
-    e = (2 * sum_terms(head_dim) * _U + dot_u + q_u) * magnitude + 4 * _U * size + 3 * _U * spread + EPS_EX2
-    pe = p * e
+    e = (2 * sum_terms(head_dim) * u_a + dot_u + q_u) * magnitude + 4 * _U * size + 3 * _U * spread + eps
+    pe = (p * e).masked_fill(gone, 0.0)
     e_bar = pe.sum(dim=1, keepdim=True)
-    rescales = profile.tiles * (EPS_EX2 + 3 * _U)
-    sum_error = sum_terms(kv_len) * _U + rescales
+    rescales = profile.tiles * (eps + 3 * u_a)
+    sum_error = sum_terms(kv_len) * u_a + rescales
     l_u = p_u if profile.l_from_rounded_p else 0.0
 
     out = p @ v
@@ -174,10 +194,13 @@ def _block(
         seen = abs_v.sum(dim=0, keepdim=True) if visible is None else visible.double() @ abs_v
         error = error + p_format.eta / total * seen
     out_bound = error + out_format.u * (out.abs() + error) + out_format.eta
+    sums_u = 3 * _U if profile.accumulator == "fp32" else sum_terms(kv_len) * u_a
     variance = pv_u**2 / 3 * (p**2 @ v**2) + pe**2 @ v**2
-    variance = variance + (out_format.u * out) ** 2 / 3 + (3 * _U * w) ** 2 + out_format.eta**2
-    lse_bound = e_bar + l_u + sum_error + 2 * _EPS_LG2 + 2 * _U * (m.abs() + total.log().abs()) + _U * lse.abs()
+    variance = variance + (out_format.u * out) ** 2 / 3 + (sums_u * w) ** 2 + out_format.eta**2
+    lse_bound = e_bar + l_u + sum_error + 2 * EPS_LG2 + 2 * _U * (m.abs() + total.log().abs()) + _U * lse.abs()
     lse_bound = lse_bound + FORMATS["fp32"].eta
+    if profile.lse_base == "base2":
+        lse, lse_bound = lse * _LOG2E, lse_bound * _LOG2E
     lse = lse.masked_fill(dead, float("-inf"))
     # A dead row has no rounding in it: nothing but the convention's own values will do.
     out_bound = out_bound.masked_fill(dead, 0.0)
