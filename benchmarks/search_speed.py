@@ -31,9 +31,12 @@ def study(folder: Path, name: str, db: str, **budget: Any) -> dict[str, Any]:
     problem = attention_problem(*ATTENTION[0])
     track: list[tuple[float, float]] = []
 
+    stages: dict[str, float] = {}
+
     def listen(event: object) -> None:
         if isinstance(event, Progress) and event.best_us is not None:
             track.append((round(event.elapsed_s, 1), event.best_us))
+        stages.setdefault(type(event).__name__, round(time.monotonic() - started, 1))
 
     started = time.monotonic()
     result = tuner.tune(problem, db=db, gpu=True, on_event=listen, **budget)
@@ -48,6 +51,7 @@ def study(folder: Path, name: str, db: str, **budget: Any) -> dict[str, Any]:
         "median_us": result.winner.record.median_us,
         "speedup_over_plain": result.winner.record.speedup,
         "best_by_seconds": track,
+        "first_event_seconds": stages,
     }
 
 
@@ -71,7 +75,8 @@ def report(results: dict[str, Any]) -> None:
             r = results[name]
             print(
                 f"{name}: {r['trials']} of {r['space']} configs in {r['seconds']:.1f} s, {r['median_us']:.1f} us, "
-                f"GPU busy {100 * r['gpu_busy_share']:.0f} %, {r['speedup_over_plain']:.2f} x the plain config"
+                f"GPU busy {100 * r['gpu_busy_share']:.0f} %, {r['speedup_over_plain']:.2f} x the plain config; "
+                f"first seconds {r.get('first_event_seconds')}"
             )
     if "budget" in results and "exhaustive" in results:
         share = results["exhaustive"]["median_us"] / results["budget"]["median_us"]

@@ -1,6 +1,6 @@
 """Tunes every benchmark problem into one database.
 
-python -m benchmarks.tune_all --db tuner.db --softmax-seconds 25 --attention-seconds 30
+python -m benchmarks.tune_all --db tuner.db --softmax-seconds 25 --attention-seconds 45
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--db", required=True)
     parser.add_argument("--softmax-seconds", type=float, default=25.0)
-    parser.add_argument("--attention-seconds", type=float, default=30.0)
+    parser.add_argument("--attention-seconds", type=float, default=45.0)
     parser.add_argument("--skip-first-attention", action="store_true", help="search_speed has tuned it already")
     arguments = parser.parse_args()
     # Long rows have more templates that apply, and each config takes longer.

@@ -61,10 +61,12 @@ def test_the_space_for_full_attention_can_be_enumerated():
 @pytest.mark.parametrize(
     ("shape", "text"),
     [
-        ((4096, 1024), "template=whole_row,ROWS_PER_PROGRAM=1,num_warps=1"),
-        ((4096, 1024), "template=whole_row,ROWS_PER_PROGRAM=1,num_warps=2"),
-        ((4096, 4096), "template=whole_row,ROWS_PER_PROGRAM=1,num_warps=4"),
+        ((4096, 1024), "template=whole_row,num_warps=1"),
+        ((4096, 1024), "template=whole_row,num_warps=2"),
+        ((4096, 4096), "template=whole_row,num_warps=4"),
+        ((4096, 32768), "template=whole_row,RECOMPUTE_EXP=true,num_warps=32"),
         ((4096, 32768), "template=persistent,LOAD_STAGES=3,PROGRAMS_PER_SM=1,BALANCE=true,num_warps=32"),
+        ((8192, 131072), "template=cooperative,SPLITS=16,PROGRAMS_PER_SM=5,MAX_REGISTERS=96,num_warps=4"),
         ((8192, 131072), "template=online,BLOCK_COLS=16384,PROGRAMS_PER_SM=1,STREAM_HINTS=true,num_warps=32"),
     ],
 )
@@ -118,11 +120,11 @@ def test_no_two_configs_are_the_same_launch():
     ("rows", "cols", "templates"),
     [
         (1, 1, ("whole_row", "online")),
-        (7, 37, ("whole_row", "online")),
+        (7, 37, ("whole_row", "several_rows", "online")),
         (5000, 65536, ("whole_row", "persistent", "online", "cooperative")),
         (5000, 65537, ("online", "cooperative")),
         (4, 1_000_000, ("online", "split_row")),
-        (1_000_000, 1, ("whole_row", "online")),
+        (1_000_000, 1, ("whole_row", "several_rows", "online")),
     ],
 )
 def test_every_softmax_shape_has_templates(rows, cols, templates):

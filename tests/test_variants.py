@@ -33,6 +33,7 @@ ATTENTION_MANY_HEADS = {"batch": 2, "heads": 64, "kv_heads": 8, "q_len": 999, "h
 CAUSAL = {"causal": True}
 PROBLEMS: list[tuple[str, str, Shape, dict[str, Any]]] = [
     ("softmax", "whole_row", {"rows": 300, "cols": 1000, "row_stride": 1040}, {}),
+    ("softmax", "several_rows", {"rows": 301, "cols": 1000, "row_stride": 1040}, {}),
     ("softmax", "persistent", {"rows": 300, "cols": 1000, "row_stride": 1040}, {}),
     ("softmax", "online", {"rows": 300, "cols": 5003}, {}),
     ("softmax", "split_row", {"rows": 30, "cols": 9001}, {}),
@@ -135,17 +136,19 @@ def test_attention_takes_the_strides_of_its_tensors_and_writes_nothing_else():
 
 ATTENTION = {"batch": 4, "heads": 32, "q_len": 4096, "head_dim": 128}
 ODD = {"batch": 1, "heads": 6, "kv_heads": 2, "q_len": 999, "kv_len": 1301, "head_dim": 80}
+SHORT = {"rows": 4096, "cols": 1024}
 WIDE = {"rows": 4096, "cols": 32768}
 LONG = {"rows": 8192, "cols": 131072}
 FEW = {"rows": 64, "cols": 100_003}
 COMPILED: dict[str, list[Case]] = {
     "h200": [
         ("softmax", WIDE, "bf16", {}, "template=whole_row,RECOMPUTE_EXP=true,num_warps=32"),
+        ("softmax", SHORT, "bf16", {}, "template=several_rows"),
         ("softmax", WIDE, "bf16", {}, "template=persistent,LOAD_STAGES=3,STREAM_HINTS=true,BALANCE=true,num_warps=32"),
         ("softmax", LONG, "bf16", {}, "template=online,BLOCK_COLS=16384,PROGRAMS_PER_SM=1,num_warps=32"),
         ("softmax", FEW, "fp32", {}, "template=split_row,SPLITS=8,STREAM_HINTS=true"),
-        ("softmax", LONG, "bf16", {}, "template=cooperative,SPLITS=8,DEFERRED=true,LOAD_STAGES=3,num_warps=16"),
-        ("softmax", FEW, "fp32", {}, "template=cooperative,SPLITS=8,DEFERRED=false"),
+        ("softmax", LONG, "bf16", {}, "template=cooperative,LOAD_STAGES=2,PREFETCH=true,STREAM_HINTS=true"),
+        ("softmax", FEW, "fp32", {}, "template=cooperative,SPLITS=16"),
         ("attention_fwd", ATTENTION, "bf16", {}, "template=pointer"),
         ("attention_fwd", ODD, "bf16", CAUSAL, "template=pointer,TILE_ORDER=longest_first"),
         ("attention_fwd", ATTENTION, "fp32", {"allow_tf32": True}, "template=pointer,DOT_PRECISION=tf32"),
@@ -155,12 +158,13 @@ COMPILED: dict[str, list[Case]] = {
     ],
     "a100": [
         ("softmax", WIDE, "bf16", {}, "template=persistent,LOAD_STAGES=2,STREAM_HINTS=true"),
-        ("softmax", LONG, "bf16", {}, "template=cooperative,SPLITS=8,DEFERRED=true,LOAD_STAGES=2,num_warps=16"),
+        ("softmax", LONG, "bf16", {}, "template=cooperative,LOAD_STAGES=2,STREAM_HINTS=true"),
         ("attention_fwd", ODD, "fp16", CAUSAL, "template=pointer"),
         ("attention_fwd", ATTENTION, "fp32", {"allow_tf32": True}, "template=pointer,DOT_PRECISION=tf32"),
     ],
     "mi300x": [
         ("softmax", WIDE, "bf16", {}, "template=whole_row"),
+        ("softmax", SHORT, "fp16", {}, "template=several_rows"),
         ("softmax", WIDE, "bf16", {}, "template=persistent,STREAM_HINTS=true"),
         ("softmax", LONG, "fp16", {}, "template=online,STREAM_HINTS=true"),
         ("softmax", FEW, "fp32", {}, "template=split_row"),

@@ -8,6 +8,36 @@ import triton
 import triton.language as tl
 
 
+@triton.jit
+def _pack(x):
+    """``x`` [N] of a 16-bit dtype as [N / 2] uint32, two neighbours in a word: half the registers of its fp32 form."""
+    halves = tl.reshape(x.to(tl.uint16, bitcast=True), [x.shape[0] // 2, 2])
+    low, high = tl.split(halves)
+    return low.to(tl.uint32) | (high.to(tl.uint32) << 16)
+
+
+@triton.jit
+def _unpack(pairs, dtype: tl.constexpr):
+    """What ``_pack`` packed, as [N] fp32."""
+    if dtype == tl.bfloat16:
+        # A bf16 is the upper half of an fp32.
+        low = (pairs << 16).to(tl.float32, bitcast=True)
+        high = (pairs & 0xFFFF0000).to(tl.float32, bitcast=True)
+    else:
+        low = (pairs & 0xFFFF).to(tl.uint16).to(dtype, bitcast=True).to(tl.float32)
+        high = (pairs >> 16).to(tl.uint16).to(dtype, bitcast=True).to(tl.float32)
+    return tl.reshape(tl.join(low, high), [pairs.shape[0] * 2])
+
+
+@triton.jit
+def _hold(pairs, after, zero):
+    """``pairs``, but the compiler cannot unpack them before it has ``after`` (fp32): it must not keep them unpacked.
+
+    ``zero`` is 0, which the compiler cannot know.
+    """
+    return pairs + (after.to(tl.int32, bitcast=True) & zero).to(tl.uint32)
+
+
 @triton.jit(do_not_specialize=["rows"])
 def softmax_persistent_kernel(
     x_ptr,  # [rows, cols], any float dtype; rows are x_row_stride elements apart
@@ -24,6 +54,7 @@ def softmax_persistent_kernel(
 ):
     """One program computes the rows program_id, program_id + num_programs, ..."""
     LOG2E: tl.constexpr = 1.4426950408889634
+    SHORT: tl.constexpr = x_ptr.dtype.element_ty.primitive_bitwidth == 16
     # Every element is read once and written once: neither need stay in the cache.
     LOAD_HINT: tl.constexpr = "evict_first" if STREAM_HINTS else ""
     STORE_HINT: tl.constexpr = ".cs" if STREAM_HINTS else ""
@@ -36,12 +67,11 @@ def softmax_persistent_kernel(
         logits = x.to(tl.float32)
         # A row of nothing but -inf has -inf - -inf here: NaN throughout, as it should.
         m = tl.max(logits, axis=0)
-        if RECOMPUTE_EXP:
-            # x waits in its own format, which may be shorter than fp32, for all that follows. Adding 0, which the
-            # compiler cannot know to be 0, keeps it from keeping the fp32 form instead.
-            zero = tl.minimum(cols, 0).to(x.dtype)
-            x = x + zero
-            logits = x.to(tl.float32)
+        if RECOMPUTE_EXP and SHORT:
+            # x waits in its own dtype for all that follows.
+            zero = tl.minimum(cols, 0)
+            pairs = _hold(_pack(x), m, zero)
+            logits = _unpack(pairs, x.dtype)
         if USE_EXP2:
             p = tl.exp2((logits - m) * LOG2E)
         else:
@@ -49,11 +79,12 @@ def softmax_persistent_kernel(
         l = tl.sum(p, axis=0)
         if RECOMPUTE_EXP:
             # A second exponential instead of p / l, so that p need not be kept.
-            x = x + zero
+            if SHORT:
+                logits = _unpack(_hold(pairs, l, zero), x.dtype)
             if USE_EXP2:
-                y = tl.exp2((x.to(tl.float32) - m) * LOG2E - tl.log2(l))
+                y = tl.exp2((logits - m) * LOG2E - tl.log2(l))
             else:
-                y = tl.exp((x.to(tl.float32) - m) - tl.log(l))
+                y = tl.exp((logits - m) - tl.log(l))
         else:
             y = p * (1.0 / l)
         tl.store(out_row + col, y.to(out_ptr.dtype.element_ty), mask=inside, cache_modifier=STORE_HINT)
