@@ -119,3 +119,12 @@ def test_interpreter_problems_are_small_and_still_ragged():
     small = get("attention_fwd").check_problems(tuned, {"q_len": 128, "kv_len": 128}, {}, same_binary=False)
     assert small[0].sizes["heads"] == small[0].sizes["batch"] == 1
     assert any(p.sizes["heads"] == 16 and p.sizes["kv_heads"] == 4 and p.sizes["batch"] == 3 for p in small)
+
+
+def test_the_interpreter_meets_as_many_tiles_of_keys_as_the_tuned_problem_has_up_to_64():
+    def most_keys(kv_len):
+        tuned = attention_problem(256, kv_len, 8, 8, 64, False)
+        tiles = {"q_len": 64, "kv_len": 32}
+        return max(p.sizes["kv_len"] for p in get("attention_fwd").check_problems(tuned, tiles, {}, same_binary=False))
+
+    assert 64 * 32 < most_keys(8192) < 65 * 32 and most_keys(320) // 32 == 10 and most_keys(64) // 32 == 7

@@ -113,8 +113,8 @@ def _selection(batch: int, heads: int, q_len: int) -> dict[tuple[int, int], torc
     chosen = {pair: _rows(q_len) for pair in _spread(batch, heads, _HEADS_SELECTED)}
     generator = torch.Generator("cpu").manual_seed(q_len)
     for pair in _spread(batch, heads, _MOST_HEADS):
-        few = torch.randint(q_len, (_FEW_ROWS,), generator=generator)
-        chosen.setdefault(pair, few.unique())
+        few = torch.randint(q_len, (_FEW_ROWS,), generator=generator).tolist()
+        chosen.setdefault(pair, torch.tensor(sorted(set(few))))
     return dict(sorted(chosen.items()))
 
 

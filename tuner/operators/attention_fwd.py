@@ -28,7 +28,11 @@ FAMILIES = (
     "huge",
     "equal_max",
     "constant",
+    "uniform",
+    "tiny",
+    "nonfinite",
 )
+_NONFINITE_KEYS = 32  # with fewer, a tile may hold nothing but a logit of -inf
 
 
 class AttentionForward(Operator):
@@ -36,6 +40,8 @@ class AttentionForward(Operator):
 
     Query head h attends to key/value head ``h // (heads // kv_heads)``. Causal masking is aligned at the bottom right:
     query i sees key j where ``j <= i + kv_len - q_len``. A query that sees no key gives 0 and a log-sum-exp of -inf.
+    A NaN or a logit of +inf that a query sees makes its row NaN; a logit of -inf takes its key away; keys that a query
+    does not see do nothing to it. What a v that is not finite does to a query that does not see it is not defined.
     """
 
     name = "attention_fwd"
@@ -54,6 +60,7 @@ class AttentionForward(Operator):
         Option("scale", "float", None, "factor of q k^T; head_dim ** -0.5 where not given"),
     )
     reduced_axis = "kv_len"
+    generic_families = ("randn", "uniform")
     example_shape: ClassVar[Mapping[str, int]] = {"batch": 4, "heads": 32, "q_len": 4096, "head_dim": 128}
 
     def _validate(self, sizes: Mapping[str, int]) -> None:
@@ -81,6 +88,8 @@ class AttentionForward(Operator):
         return float(s["batch"] * s["heads"] * pairs)
 
     def families(self, problem: Problem) -> tuple[str, ...]:
+        if problem.sizes["kv_len"] < _NONFINITE_KEYS:
+            return tuple(family for family in FAMILIES if family != "nonfinite")
         return FAMILIES
 
     def make_inputs(self, problem: Problem, family: str, seed: int, device: str) -> dict[str, torch.Tensor]:

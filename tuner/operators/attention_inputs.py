@@ -13,6 +13,9 @@ one_hot         one key, past the middle, outweighs all others
 huge            q and k times 16, logits in the hundreds and thousands
 equal_max       every fifth key attains the same maximum, v of one sign: rounding that is biased adds up
 constant        every key the same
+uniform         q, k, v uniform between 0 and 1: every score positive, v of one sign
+tiny            q, k and v far below 1: the output's smallest numbers
+nonfinite       NaN in a query and (causal) in the last key, +inf and -inf logits, NaN and both infinities in a v
 =============== ====================================================================================================
 """
 
@@ -32,6 +35,7 @@ from tuner.problem import Problem
 _LARGEST = {"fp16": 2.0e4, "bf16": 1.0e9, "fp32": 1.0e9}
 _VERY_NEGATIVE = -4.0e6
 _COVERAGE_GROUP = 16
+_TINY = {"fp16": 2.0**-9, "bf16": 2.0**-40, "fp32": 2.0**-40}
 
 
 @dataclass(frozen=True)
@@ -147,6 +151,32 @@ def _constant(draw: _Draw) -> None:
     draw.k.copy_(draw.k[:, :, :1].clone().expand_as(draw.k))
 
 
+def _uniform(draw: _Draw) -> None:
+    for tensor in (draw.q, draw.k, draw.v):
+        tensor.copy_(0.5 + 0.5 * torch.erf(tensor.float() / math.sqrt(2.0)))
+
+
+def _tiny(draw: _Draw) -> None:
+    for tensor in (draw.q, draw.k, draw.v):
+        tensor.mul_(_TINY[draw.dtype])
+
+
+def _nonfinite(draw: _Draw) -> None:
+    """Logits stay moderate, so that no weight underflows to 0, which an infinite v would make a NaN."""
+    q_len, kv_len = draw.q.shape[2], draw.k.shape[2]
+    draw.q.mul_(min(1.0, draw.q.shape[3] ** -0.5 / draw.scale))
+    first = draw.q[..., 0].abs() + 0.25
+    draw.q[..., 0] = torch.where(torch.arange(q_len, device=first.device) % 2 == 0, first, -first)
+    draw.k[:, :, kv_len // 2, 0] = math.inf  # a logit of +inf for even queries, of -inf for odd ones
+    draw.q[:, :, q_len // 3, 2] = math.nan
+    if draw.causal:
+        draw.k[:, :, -1, 1] = math.nan  # the last query alone sees it
+    if not draw.causal or q_len <= kv_len:
+        # Of a key that every query sees: what 0 times infinity gives for a query that does not is not defined.
+        for column, value in ((3, math.inf), (4, math.nan), (5, -math.inf)):
+            draw.v[:, :, 0, column] = value
+
+
 _CHANGES: dict[str, Callable[[_Draw], None]] = {
     "randn": _randn,
     "rising": _rising,
@@ -160,4 +190,7 @@ _CHANGES: dict[str, Callable[[_Draw], None]] = {
     "huge": _huge,
     "equal_max": _equal_max,
     "constant": _constant,
+    "uniform": _uniform,
+    "tiny": _tiny,
+    "nonfinite": _nonfinite,
 }

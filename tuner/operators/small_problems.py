@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 
 _ALIGNED = 16
 _MANY_TILES = 7  # errors that only later tiles show
+_LONG_TILES = 64  # in the interpreter, which never runs the tuned shape, as many where the tuned problem has them
 
 
 def integer_class(value: int) -> str:
@@ -86,7 +87,8 @@ def attention_problems(
             lengths.append((even, even))
     one_q, one_kv = q_length(max(1, q_tile // 3)), kv_length(max(1, kv_tile // 3))
     whole = (q_length(2 * q_tile, ragged=False), kv_length(3 * kv_tile, ragged=False))
-    lengths += [whole, (one_q, kv_length(_MANY_TILES * kv_tile + max(1, kv_tile // 3)))]
+    long = _MANY_TILES if same_binary else min(_LONG_TILES, max(_MANY_TILES, sizes["kv_len"] // kv_tile))
+    lengths += [whole, (one_q, kv_length(long * kv_tile + max(1, kv_tile // 3)))]
     lengths.append((q_length(3 * q_tile + max(1, q_tile // 3)), one_kv))
     # One batch: what is kept of these shapes (inputs, references) must fit beside the tuned problem's for every tile
     # size. The last shape has more batches and heads.

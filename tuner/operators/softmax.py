@@ -15,11 +15,24 @@ if TYPE_CHECKING:
 
     from tuner.operators.reference import Reference
 
-FAMILIES = ("randn", "masked", "lowest", "plateau", "rising", "falling", "very_negative", "one_hot", "huge", "constant")
+FAMILIES = (
+    "randn",
+    "masked",
+    "lowest",
+    "plateau",
+    "rising",
+    "falling",
+    "very_negative",
+    "one_hot",
+    "huge",
+    "constant",
+    "tiny",
+    "nonfinite",
+)
 
 
 class Softmax(Operator):
-    """Softmax over the columns of a matrix. A row of nothing but -inf gives NaN, as ``torch.softmax`` does."""
+    """Softmax over the columns of a matrix. A row of nothing but -inf, or with a NaN or +inf in it, is NaN, as torch's."""
 
     name = "softmax"
     summary = "softmax over the columns of a matrix"

@@ -10,6 +10,8 @@ very_negative   every value far below any finite sentinel that fits the format
 one_hot         one value decides the row, in another column of every row
 huge            standard normal times 64
 constant        every value of a row the same
+tiny            standard normal times 2^-13: weights that are all but equal
+nonfinite       a NaN at a row's start or end, +inf in its middle (the row is NaN), -inf in its middle (it is not)
 =============== ====================================================================================================
 """
 
@@ -118,6 +120,18 @@ def _constant(x: torch.Tensor, row: torch.Tensor, dtype: str) -> torch.Tensor:
     return (row % 7 - 3.0).expand_as(x)
 
 
+def _tiny(x: torch.Tensor, row: torch.Tensor, dtype: str) -> torch.Tensor:
+    return 2.0**-13 * x
+
+
+def _nonfinite(x: torch.Tensor, row: torch.Tensor, dtype: str) -> torch.Tensor:
+    cols = x.shape[1]
+    column = torch.arange(cols, device=x.device)[None, :]
+    x = x.masked_fill(((row % 5 == 0) & (column == cols - 1)) | ((row % 5 == 3) & (column == 0)), float("nan"))
+    x = x.masked_fill((row % 5 == 1) & (column == cols // 2), float("inf"))
+    return x.masked_fill((row % 5 == 2) & (column == cols // 2), float("-inf"))
+
+
 _FILLS: dict[str, Fill] = {
     "masked": _masked,
     "lowest": _lowest,
@@ -128,4 +142,6 @@ _FILLS: dict[str, Fill] = {
     "one_hot": _one_hot,
     "huge": _huge,
     "constant": _constant,
+    "tiny": _tiny,
+    "nonfinite": _nonfinite,
 }
