@@ -11,6 +11,7 @@ import pytest
 from tests.engine_jobs import PROBLEM, office_for
 from tuner.evaluating import InterpretJob
 from tuner.funnel import EstimateFunnel, Ticket
+from tuner.program import Program
 from tuner.tickets import TicketOffice
 from tuner.trial import Outcome, TrialRecord
 from tuner.worker.messages import Raised
@@ -152,7 +153,7 @@ def test_a_binary_that_was_timed_before_is_not_checked_again(machine, compilers,
     noted = Submissions(interpreters)
     funnel = EstimateFunnel(PROBLEM, machine.device, compilers, 0, noted)  # type: ignore[arg-type]
     assert known.compile_report is not None
-    funnel.know_binary(known.compile_report.binary_hash, office.candidate(known.config).promise, known)
+    funnel.know(Program(known.compile_report.binary_hash, office.candidate(known.config).promise), known)
     (record,) = through(funnel, [office.ticket(office.bound.parse("IGNORED=2"))]).values()
     assert (record.outcome, record.same_as, record.value_us) == (Outcome.TIMED, known.config.key, known.value_us)
     assert noted.jobs == []
@@ -165,7 +166,7 @@ def test_a_binary_that_promises_another_precision_is_checked_itself(machine, com
     assert known.compile_report is not None
     candidate = office.candidate(known.config)
     laxer = replace(candidate, profile=replace(candidate.profile, l_from_rounded_p=True))
-    funnel.know_binary(known.compile_report.binary_hash, laxer.promise, known)
+    funnel.know(Program(known.compile_report.binary_hash, laxer.promise), known)
     (record,) = through(funnel, [office.ticket(office.bound.parse("IGNORED=2"))]).values()
     assert (record.outcome, record.same_as) == (Outcome.TIMED, "")
     assert len(noted.jobs) == 1

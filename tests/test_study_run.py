@@ -47,6 +47,7 @@ templates:
       BLOCK_COLS: next_power_of_2(cols)
       NUM_PROGRAMS: min(rows, sms * PROGRAMS_PER_SM)
     tiles: {{cols: BLOCK_COLS}}
+    precision: {{tiles: {rescales}}}
     plain: {{FAULT: none, IGNORED: {plain}, PROGRAMS_PER_SM: 1, num_warps: 1}}
 """
 
@@ -130,12 +131,13 @@ def run(cache: Path, tmp_path: Path, engine_spaces: Path) -> Run:
         ignored: str = "[1]",
         warps: str = "[1, 2, 4]",
         plain: int = 1,
+        rescales: str = "1",
         budget: Budget | None = None,
         listener: Callable[[Event], None] = lambda event: None,
     ) -> Ran:
         path = tmp_path / "space.yaml"
         source = engine_spaces / "faults.py"
-        path.write_text(SPACE.format(source=source, ignored=ignored, warps=warps, plain=plain))
+        path.write_text(SPACE.format(source=source, ignored=ignored, warps=warps, plain=plain, rescales=rescales))
         space = load_space(path)
         bound = space.bind(PROBLEM, DEVICE)
         office = TicketOffice(bound, Workspace(cache), STACK.triton)
@@ -259,6 +261,14 @@ def test_one_binary_is_in_the_race_once_and_the_plain_config_stands_for_it(run):
     assert len({c.key for c in finals[0].candidates}) == 1
     assert run.detail.winner.config.values["IGNORED"] == 2
     assert run.detail.winner.record.plain_us == pytest.approx(10.0, rel=0.01)
+
+
+def test_one_binary_with_two_promises_is_checked_and_measured_for_each(run):
+    played = Played(us={1: 10.0, 2: 20.0, 4: 20.0}, wrong_at_last={2})
+    ran = run(played, ignored="[1, 2]", rescales="IGNORED")
+    finals = [job for worker in played.workers for job in worker.jobs if isinstance(job, RoundsJob) and job.check_first]
+    assert len({c.key for c in finals[0].candidates}) == 2
+    assert {ran.trials()["none", ignored, 1].same_as for ignored in (1, 2)} == {""}
 
 
 def test_a_twin_wins_where_the_config_that_was_timed_left_the_space(run):

@@ -23,6 +23,7 @@ from tuner.evaluating import Candidate, EvaluateJob, Evaluation, InterpretJob, S
 from tuner.operators import get
 from tuner.outcomes import outcome_of
 from tuner.problem import Problem
+from tuner.program import Program
 from tuner.resources import fits
 from tuner.trial import CompileReport, Measurement, Outcome, TrialRecord
 from tuner.variant import Variant
@@ -58,14 +59,6 @@ class _Travelling:
     seconds: dict[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class _Program:
-    """What two configs must share to be one program: the binary, and what it is checked for."""
-
-    binary_hash: str
-    promise: str
-
-
 class Funnel(ABC):
     """Takes tickets, gives back records. Not thread-safe; call ``poll`` often."""
 
@@ -76,8 +69,8 @@ class Funnel(ABC):
         self._travelling: dict[int, _Travelling] = {}
         self._finished: deque[tuple[Ticket, TrialRecord]] = deque()
         # By program: the key and record of the config that stands for all that are it, or those waiting for it.
-        self._settled: dict[_Program, tuple[str, TrialRecord]] = {}
-        self._twins: dict[_Program, list[int]] = {}
+        self._settled: dict[Program, tuple[str, TrialRecord]] = {}
+        self._twins: dict[Program, list[int]] = {}
         self.best_us = math.inf
 
     @property
@@ -162,7 +155,7 @@ class Funnel(ABC):
         report: CompileReport = reply.value
         travelling.compiled = report
         travelling.seconds["compile"] = report.seconds
-        program = _Program(report.binary_hash, travelling.ticket.candidate.promise)
+        program = Program(report.binary_hash, travelling.ticket.candidate.promise)
         refusals = [why for why in (fits(kernel, self.device) for kernel in report.kernels) if why]
         if refusals:
             self._finish(number, Outcome.OUT_OF_RESOURCES, refusals[0])
@@ -174,9 +167,9 @@ class Funnel(ABC):
             self._twins[program] = []
             self._compiled_well(number, report)
 
-    def know_binary(self, binary_hash: str, promise: str, record: TrialRecord) -> None:
-        """Tell it of a binary that was timed before, so that no config that is the same program is timed again."""
-        self._settled.setdefault(_Program(binary_hash, promise), (record.config.key, record))
+    def know(self, program: Program, record: TrialRecord) -> None:
+        """Tell it of a program that was timed before, so that no config that is the same one is timed again."""
+        self._settled.setdefault(program, (record.config.key, record))
 
     def _finish(
         self,
@@ -207,7 +200,7 @@ class Funnel(ABC):
         if value_us is not None:
             self.best_us = min(self.best_us, value_us)
         if travelling.compiled is not None:
-            program = _Program(travelling.compiled.binary_hash, promise)
+            program = Program(travelling.compiled.binary_hash, promise)
             key = travelling.ticket.config.key
             waiting = self._twins.pop(program, [])
             # What a crash or a time-out says may not hold for a twin; what a check or a timing says does.

@@ -26,6 +26,7 @@ from tuner.finals import Outcome as FinalOutcome
 from tuner.funnel import Funnel, GpuFunnel, Ticket
 from tuner.machine import Machine
 from tuner.operators import get
+from tuner.program import Program
 from tuner.search import Proposal, Proposer
 from tuner.space import BoundSpace
 from tuner.store.records import FINISHED, INTERRUPTED, TIE, WINNER, StoredTrial, StudyRecord, WinnerRecord
@@ -53,9 +54,9 @@ class _Result:
     record: TrialRecord | StoredTrial
 
     @property
-    def binary(self) -> str:
-        """What it compiles to; the config's key where that is not known."""
-        return self.record.compile_report.binary_hash if self.record.compile_report else self.config.key
+    def program(self) -> Program:
+        """What it compiles to and is checked for; its own where that is not known."""
+        return Program.of(self.record) or Program(self.config.key, "")
 
 
 class StudyRun:
@@ -174,8 +175,7 @@ class StudyRun:
         if result.outcome is Outcome.TIMED and result.value_us is not None:
             self.funnel.best_us = min(self.funnel.best_us, result.value_us)
             if record.compile_report is not None and isinstance(record, StoredTrial):
-                promise = record.check_report.promise if record.check_report else ""
-                self.funnel.know_binary(record.compile_report.binary_hash, promise, record.as_record())
+                self.funnel.know(result.program, record.as_record())
 
     def _best(self) -> _Result | None:
         timed = [r for r in self._results.values() if r.outcome is Outcome.TIMED and r.value_us is not None]
@@ -260,14 +260,14 @@ class StudyRun:
         )
 
     def _contenders(self) -> list[Contender]:
-        """One config for each binary that was timed: the plain one where it is among them."""
-        by_binary: dict[str, list[_Result]] = {}
+        """One config for each program that was timed: the plain one where it is among them."""
+        by_program: dict[Program, list[_Result]] = {}
         for result in self._results.values():
             if result.outcome is Outcome.TIMED:
-                by_binary.setdefault(result.binary, []).append(result)
+                by_program.setdefault(result.program, []).append(result)
         chosen = [
             min(same, key=lambda r: (r.config.key not in self._plain, bool(r.record.same_as)))
-            for same in by_binary.values()
+            for same in by_program.values()
         ]
         return [
             Contender(
@@ -323,8 +323,8 @@ class StudyRun:
     def _store_wrong(self, wrong: Mapping[str, str]) -> None:
         """A finalist that failed the check on new inputs is wrong, whatever it was before, and so are its twins."""
         for key, reason in wrong.items():
-            binary = self._results[key].binary
-            for result in [r for r in self._results.values() if r.binary == binary and r.outcome is Outcome.TIMED]:
+            program = self._results[key].program
+            for result in [r for r in self._results.values() if r.program == program and r.outcome is Outcome.TIMED]:
                 record = TrialRecord(
                     config=result.config,
                     variant_hash=result.record.variant_hash,
