@@ -78,6 +78,28 @@ def test_a_selection_of_a_large_problem_is_the_whole_of_it_at_those_rows(monkeyp
         assert {*range(128), *range(256, 384), *range(572, 700)} <= chosen[pair]
 
 
+@pytest.mark.parametrize("most", [2**24, 2000, 50])
+@pytest.mark.parametrize("whole", [True, False])
+def test_heads_and_rows_are_computed_together_in_any_portions(monkeypatch, most, whole):
+    operator, problem = attention(causal=True, batch=2, heads=6, kv_heads=3, q_len=50, kv_len=70, head_dim=16)
+    if not whole:
+        monkeypatch.setattr(attention_bound, "_WHOLE", 1)
+    inputs = operator.make_inputs(problem, "rising", 0, "cpu")
+    expected = operator.reference(problem, inputs, BF16)
+    monkeypatch.setattr(attention_bound, "BLOCK_ELEMENTS", most)
+    portions = operator.reference(problem, inputs, BF16)
+    for name in ("out", "lse"):
+        output = torch.zeros(operator.output_specs(problem)[name].shape, dtype=torch.float64)
+        for found in (expected, portions):
+            reference = found.outputs[name]
+            full = torch.full_like(output, float("nan"))
+            full[reference.index or ...] = reference.expected
+            torch.testing.assert_close(reference.select(full), reference.expected, rtol=0, atol=0)
+            if found is expected:
+                first = full
+        torch.testing.assert_close(full, first, rtol=1e-12, atol=1e-14, equal_nan=True)
+
+
 def test_a_place_in_a_selection_is_told_as_a_place_in_the_output():
     index = (torch.tensor([[0], [3]]), torch.tensor([[1], [2]]), torch.tensor([[5, 9, 70]]))
     empty = torch.zeros(2, 3, 8)

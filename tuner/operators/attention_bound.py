@@ -31,6 +31,7 @@ whole row NaN, a logit of -inf takes its key away, and an infinite v makes its c
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -53,7 +54,7 @@ _LOG2E = math.log2(math.e)
 
 @dataclass(frozen=True)
 class _Parts:
-    """Rows of one head: out and its bound and variance [rows, head_dim], lse and its bound [rows]."""
+    """Some rows: out and its bound and variance [..., rows, head_dim], lse and its bound [..., rows]."""
 
     out: torch.Tensor
     out_bound: torch.Tensor
@@ -74,20 +75,20 @@ def reference(
     kv_len, group = k.shape[2], heads // k.shape[1]
     whole = batch * heads * q_len * kv_len <= _WHOLE
     chosen = _everything(batch, heads, q_len) if whole else _selection(batch, heads, q_len)
-    done = []
-    for (b, h), on in chosen.items():
-        keys, values = k[b, h // group].double(), v[b, h // group].double()
-        blocks = torch.split(on.to(q.device), max(1, BLOCK_ELEMENTS // kv_len))
-        parts = [_block(q[b, h][r].double(), keys, values, r, q_len, scale, causal, profile) for r in blocks]
-        done.append(_join(parts))
+    done, places = [], []
+    for pairs, rows in _batches(chosen, kv_len, q.shape[3]):
+        b, h, on = pairs[:, 0].to(q.device), pairs[:, 1].to(q.device), rows.to(q.device)
+        picked = q[b[:, None], h[:, None], on].double()
+        part = _block(picked, k[b, h // group].double(), v[b, h // group].double(), on, q_len, scale, causal, profile)
+        done.append(_Parts(*(t.flatten(0, 1) for t in vars(part).values())))
+        places.append(torch.stack([*pairs.T.unsqueeze(2).expand(2, *rows.shape), rows]).flatten(1))
     joined = _join(done)
-    index: tuple[torch.Tensor, ...] | None = None
+    place = torch.cat(places, dim=1).to(q.device)
+    index: tuple[torch.Tensor, ...] | None = (place[0], place[1], place[2])
     if whole:
-        joined = _Parts(*(t.unflatten(0, (batch, heads, q_len)) for t in vars(joined).values()))
-    else:
-        counts = torch.tensor([len(on) for on in chosen.values()])
-        pairs = torch.tensor(list(chosen)).repeat_interleave(counts, dim=0)
-        index = tuple(t.to(q.device) for t in (pairs[:, 0], pairs[:, 1], torch.cat(list(chosen.values()))))
+        order = torch.argsort((place[0] * heads + place[1]) * q_len + place[2])
+        joined = _Parts(*(t[order].unflatten(0, (batch, heads, q_len)) for t in vars(joined).values()))
+        index = None
     variance = joined.variance if kv_len >= _RMS_KEYS else None
     has_nan = not all(bool(torch.isfinite(t).all()) for t in (q, k, v))
     return Reference(
@@ -113,9 +114,29 @@ def _selection(batch: int, heads: int, q_len: int) -> dict[tuple[int, int], torc
     chosen = {pair: _rows(q_len) for pair in _spread(batch, heads, _HEADS_SELECTED)}
     generator = torch.Generator("cpu").manual_seed(q_len)
     for pair in _spread(batch, heads, _MOST_HEADS):
-        few = torch.randint(q_len, (_FEW_ROWS,), generator=generator).tolist()
-        chosen.setdefault(pair, torch.tensor(sorted(set(few))))
-    return dict(sorted(chosen.items()))
+        few = torch.randperm(q_len, generator=generator)[:_FEW_ROWS]
+        chosen.setdefault(pair, few.sort().values)
+    return chosen
+
+
+def _batches(
+    chosen: Mapping[tuple[int, int], torch.Tensor], kv_len: int, head_dim: int
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """What can be computed at once: (batch, head) pairs [n, 2] and as many rows of each [n, rows].
+
+    A call per head would launch thousands of small kernels for one check. No float64 tensor of a batch has more than
+    ``BLOCK_ELEMENTS`` elements, unless one row or one head's keys do.
+    """
+    by_count: dict[int, list[tuple[int, int]]] = {}
+    for pair, rows in chosen.items():
+        by_count.setdefault(len(rows), []).append(pair)
+    for count, pairs in by_count.items():
+        row_step = max(1, min(count, BLOCK_ELEMENTS // kv_len))
+        pair_step = max(1, BLOCK_ELEMENTS // (kv_len * max(row_step, head_dim)))
+        for first in range(0, len(pairs), pair_step):
+            some = pairs[first : first + pair_step]
+            for rows in torch.split(torch.stack([chosen[pair] for pair in some]), row_step, dim=1):
+                yield torch.tensor(some), rows
 
 
 def _spread(batch: int, heads: int, most: int) -> list[tuple[int, int]]:
@@ -152,8 +173,11 @@ def _block(
     causal: bool,
     profile: PrecisionProfile,
 ) -> _Parts:
-    """Rows ``rows`` of one head, float64. q [rows, head_dim] holds those rows alone; k, v [kv_len, head_dim]."""
-    kv_len, head_dim = k.shape
+    """Rows ``rows`` [n, rows] of n heads, float64.
+
+    q [n, rows, head_dim] holds those rows alone; k, v are [n, kv_len, head_dim].
+    """
+    kv_len, head_dim = k.shape[1:]
     out_format, p_format = FORMATS[profile.output], FORMATS[profile.p]
     dot_u = _dot_roundoff(profile.dot)
     u_a, eps = FORMATS[profile.accumulator].u, EXPONENTIALS[profile.exponential]
@@ -161,19 +185,19 @@ def _block(
     pv_u = max(_dot_roundoff(profile.pv_dot or profile.dot), p_u)
     abs_v = v.abs()
 
-    s = scale * (q @ k.T)
-    magnitude = scale * (q.abs() @ k.abs().T)
+    s = scale * (q @ k.mT)
+    magnitude = scale * (q.abs() @ k.abs().mT)
     if causal:
-        last = rows[:, None] + (kv_len - q_len)
-        visible = torch.arange(kv_len, device=q.device)[None, :] <= last
+        last = rows[..., None] + (kv_len - q_len)
+        visible = torch.arange(kv_len, device=q.device) <= last
         s = s.masked_fill(~visible, float("-inf"))
     else:
         visible = None
-    m = s.amax(dim=1, keepdim=True)
+    m = s.amax(dim=-1, keepdim=True)
     dead = torch.isneginf(m)
     m = m.masked_fill(dead, 0.0)
     weights = (s - m).exp()
-    total = weights.sum(dim=1, keepdim=True).masked_fill(dead, 1.0)
+    total = weights.sum(dim=-1, keepdim=True).masked_fill(dead, 1.0)
     p = weights / total
     lse = m + total.log()
 
@@ -182,7 +206,7 @@ def _block(
     q_u = FORMATS[profile.input].u if profile.prescaled else 0.0
     e = (2 * sum_terms(head_dim) * u_a + dot_u + q_u) * magnitude + 4 * _U * size + 3 * _U * spread + eps
     pe = (p * e).masked_fill(gone, 0.0)
-    e_bar = pe.sum(dim=1, keepdim=True)
+    e_bar = pe.sum(dim=-1, keepdim=True)
     rescales = profile.tiles * (eps + 3 * u_a)
     sum_error = sum_terms(kv_len) * u_a + rescales
     l_u = p_u if profile.l_from_rounded_p else 0.0
@@ -191,7 +215,7 @@ def _block(
     w = p @ abs_v
     error = pe @ abs_v + out.abs() * (e_bar + l_u) + w * (pv_u + 2 * sum_error) + out.abs() * (2 * sum_error + 4 * _U)
     if p_u:
-        seen = abs_v.sum(dim=0, keepdim=True) if visible is None else visible.double() @ abs_v
+        seen = abs_v.sum(dim=-2, keepdim=True) if visible is None else visible.double() @ abs_v
         error = error + p_format.eta / total * seen
     out_bound = error + out_format.u * (out.abs() + error) + out_format.eta
     sums_u = 3 * _U if profile.accumulator == "fp32" else sum_terms(kv_len) * u_a
@@ -205,4 +229,4 @@ def _block(
     # A dead row has no rounding in it: nothing but the convention's own values will do.
     out_bound = out_bound.masked_fill(dead, 0.0)
     lse_bound = lse_bound.masked_fill(dead, 0.0)
-    return _Parts(out, out_bound, variance, lse[:, 0], lse_bound[:, 0])
+    return _Parts(out, out_bound, variance, lse[..., 0], lse_bound[..., 0])
