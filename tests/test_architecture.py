@@ -28,6 +28,7 @@ OWNERS = {
         "tuner.guarded",
         "tuner.interpreter",
         "tuner.nvml",
+        "tuner.power",
         "tuner.probe",
         "tuner.reference_cache",
         "tuner.search.valid_sampler",  # whether what the gp sampler needs is there

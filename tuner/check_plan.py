@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tuner.operators.base import Operator
 from tuner.precision import PrecisionProfile
@@ -31,13 +31,23 @@ class PlannedCheck:
 
 @dataclass(frozen=True)
 class CheckPlan:
-    """The checks of one config, cheapest first. A plan that checks nothing cannot be made."""
+    """The checks of one config, cheapest first. A plan that checks nothing cannot be made.
+
+    ``tiles``: elements per tile of the config, by shape parameter; with them the plan must prove that it would see
+    the classical errors.
+    """
 
     checks: tuple[PlannedCheck, ...]
+    tiles: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.checks:
             raise ValueError("a check plan must have at least one check")
+
+    def as_json(self) -> dict[str, object]:
+        """Plain data that says what is checked."""
+        rows = [[c.problem.as_json(), c.family, c.profile.as_json()] for c in self.checks]
+        return {"checks": rows, "tiles": dict(self.tiles)}
 
 
 def plan(
@@ -70,7 +80,7 @@ def plan(
     if full_size:
         chosen = _FULL_SIZE_FAMILIES.get(operator.name, operator.families(problem))
         checks.extend(PlannedCheck(problem, family, profile) for family in chosen)
-    return CheckPlan(tuple(dict.fromkeys(checks)))
+    return CheckPlan(tuple(dict.fromkeys(checks)), dict(tiles))
 
 
 def profile_at(

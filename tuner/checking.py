@@ -26,6 +26,7 @@ from tuner.comparison import Comparison, Verdict, read_back
 from tuner.guarded import LARGE, GuardedOutputs, bits, checksum, violations
 from tuner.operators.base import Operator
 from tuner.operators.reference import OutputReference, Reference
+from tuner.power import require_power
 from tuner.precision import PrecisionProfile
 from tuner.problem import Problem
 from tuner.reference_cache import ReferenceCache
@@ -49,9 +50,14 @@ def check(
     """Run ``launch(**tensors, **scalars)`` through the plan; stops at the first family that fails.
 
     Whatever ``launch`` raises propagates. The report's ``mode`` is ``gpu`` on a CUDA device, else ``interpreter``.
+
+    Raises:
+        CheckError: a kernel with a classical error could pass the plan (``tuner.power``).
     """
     cache = cache or ReferenceCache()
     started = time.perf_counter()
+    if plan.tiles:
+        require_power(operator, plan, device, seed, cache)
     reports: list[FamilyReport] = []
     for planned in plan.checks:
         reports.append(_check_family(launch, operator, planned, device, seed, cache))

@@ -68,6 +68,10 @@ class SpaceError(UsageError, ValueError):
         super().__init__(f"{text}; {remedy}" if remedy else text)
 
 
+class CheckError(TunerError):
+    """A check cannot be made, or could not tell a wrong kernel from a right one."""
+
+
 class StoreError(TunerError):
     """The database cannot be opened, read or written. It was left as it was."""
 

@@ -69,6 +69,10 @@ class ReferenceCache:
         key = digest(["guarded", problem.as_json(), family, seed, device])
         return self._get(key, lambda: GuardedInputs(inputs), lambda g: g.nbytes)
 
+    def once(self, key: str, make: Callable[[], T]) -> T:
+        """What ``make`` gives, made once: something small."""
+        return self._get(key, make, lambda made: 0)
+
     def forget_inputs(self, problem: Problem, family: str, seed: int, device: str) -> None:
         """Drop inputs that a kernel has changed."""
         for kind in ("inputs", "guarded"):

@@ -118,6 +118,22 @@ class AttentionForward(Operator):
         causal = bool(problem.settings["causal"])
         return reference(inputs["q"], inputs["k"], inputs["v"], scale, causal, profile)
 
+    def classical_errors(self, problem: Problem, tiles: Mapping[str, int]) -> tuple[str, ...]:
+        from tuner.operators.attention_errors import errors
+
+        causal = bool(problem.settings["causal"])
+        return errors(problem.sizes, causal, tiles.get("kv_len", problem.sizes["kv_len"]))
+
+    def wrong_answer(
+        self, problem: Problem, inputs: Mapping[str, torch.Tensor], error: str, tiles: Mapping[str, int]
+    ) -> dict[str, tuple[tuple[int, ...], torch.Tensor]]:
+        from tuner.operators.attention_errors import answer
+
+        scale, causal = self.scalars(problem)["scale"], bool(problem.settings["causal"])
+        tile = tiles.get("kv_len", problem.sizes["kv_len"])
+        out, lse = answer(inputs["q"], inputs["k"], inputs["v"], scale, causal, error, tile)
+        return {"out": ((0, 0), out), "lse": ((0, 0), lse)}
+
     def check_problems(
         self,
         problem: Problem,

@@ -189,6 +189,20 @@ class Operator(ABC):
         """What the outputs should be, in float64 by two passes, and by how much each element may differ from it."""
 
     @abstractmethod
+    def classical_errors(self, problem: Problem, tiles: Mapping[str, int]) -> tuple[str, ...]:
+        """The classical errors that would change the outputs of ``problem``, taken in tiles of ``tiles``."""
+
+    @abstractmethod
+    def wrong_answer(
+        self, problem: Problem, inputs: Mapping[str, torch.Tensor], error: str, tiles: Mapping[str, int]
+    ) -> dict[str, tuple[tuple[int, ...], torch.Tensor]]:
+        """What a kernel with one of the ``classical_errors`` would give, by output: a place, and what belongs there.
+
+        float64, not rounded to the output's format. ``place`` indexes the output's leading axes; the rest of the output
+        is left as it is.
+        """
+
+    @abstractmethod
     def check_problems(
         self,
         problem: Problem,

@@ -32,7 +32,7 @@ FAMILIES = (
 
 
 class Softmax(Operator):
-    """Softmax over the columns of a matrix. A row of nothing but -inf, or with a NaN or +inf in it, is NaN, as torch's."""
+    """Softmax over the columns of a matrix. As with torch, a row of nothing but -inf, or with a NaN or +inf, is NaN."""
 
     name = "softmax"
     summary = "softmax over the columns of a matrix"
@@ -87,6 +87,18 @@ class Softmax(Operator):
         from tuner.operators.softmax_bound import reference
 
         return reference(inputs["x"], profile)
+
+    def classical_errors(self, problem: Problem, tiles: Mapping[str, int]) -> tuple[str, ...]:
+        from tuner.operators.softmax_errors import errors
+
+        return errors(problem.sizes["rows"], problem.sizes["cols"], tiles.get("cols", problem.sizes["cols"]))
+
+    def wrong_answer(
+        self, problem: Problem, inputs: Mapping[str, torch.Tensor], error: str, tiles: Mapping[str, int]
+    ) -> dict[str, tuple[tuple[int, ...], torch.Tensor]]:
+        from tuner.operators.softmax_errors import answer
+
+        return {"out": ((), answer(inputs["x"], error, tiles.get("cols", problem.sizes["cols"])))}
 
     def check_problems(
         self,

@@ -1,0 +1,70 @@
+"""Classical wrong answers of attention, in float64, on which the check's inputs must prove themselves."""
+
+from __future__ import annotations
+
+import torch
+
+from tuner.operators.online_errors import ACC_NOT_RESCALED, OF_TILES, WRONG_BASE, online
+
+SCALE_TOO_LARGE, SCALE_TOO_SMALL = "scale 1 + 2^-6", "scale 1 - 2^-6"
+LAST_KEY_LOST, PHANTOM_KEY = "the last key lost", "a key too many"
+DIAGONAL_LOST, ONE_TOO_FAR, TOP_LEFT = "mask one key short", "mask one key too far", "mask aligned at the top left"
+ZEROS, MEAN_OF_V, NEIGHBOURS_ROW, NEIGHBOURS_HEAD = "zeros", "the mean of v", "the query before", "another head's keys"
+_SCALES = {SCALE_TOO_LARGE: 1.0 + 2.0**-6, SCALE_TOO_SMALL: 1.0 - 2.0**-6}
+
+
+def errors(sizes: dict[str, int], causal: bool, tile: int) -> tuple[str, ...]:
+    """The errors that change anything at all on a problem of this shape with tiles of ``tile`` keys."""
+    q_len, kv_len = sizes["q_len"], sizes["kv_len"]
+    found = [ZEROS, *_SCALES, PHANTOM_KEY]
+    if kv_len > 1:
+        found += [WRONG_BASE, LAST_KEY_LOST, MEAN_OF_V]
+    if q_len > 1 and kv_len > 1:
+        found.append(NEIGHBOURS_ROW)
+    if sizes["kv_heads"] > 1:
+        found.append(NEIGHBOURS_HEAD)
+    if kv_len > tile:
+        found += (*OF_TILES, ACC_NOT_RESCALED)
+    if causal:
+        found.append(DIAGONAL_LOST)
+        if q_len > 1 and kv_len > 1:
+            found.append(ONE_TOO_FAR)
+        if q_len != kv_len and kv_len > 1:
+            found.append(TOP_LEFT)
+    return tuple(found)
+
+
+def answer(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, causal: bool, error: str, tile: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What a kernel with ``error`` would give for the first query head of the first sequence, in float64, unrounded.
+
+    q [batch, heads, q_len, head_dim]; k, v [batch, kv_heads, kv_len, head_dim]. Returns out [q_len, head_dim] and the
+    log-sum-exp [q_len].
+    """
+    kv_head = 1 if error == NEIGHBOURS_HEAD else 0
+    queries, keys, values = q[0, 0].double(), k[0, kv_head].double(), v[0, kv_head].double()
+    q_len, kv_len = len(queries), len(keys)
+    logits = scale * _SCALES.get(error, 1.0) * (queries @ keys.T)
+    if causal:
+        at = torch.arange(q_len, device=q.device)[:, None]
+        diagonal = 0 if error == TOP_LEFT else kv_len - q_len
+        last = at + diagonal + {DIAGONAL_LOST: -1, ONE_TOO_FAR: 1}.get(error, 0)
+        logits = logits.masked_fill(torch.arange(kv_len, device=q.device)[None, :] > last, -torch.inf)
+    if error == LAST_KEY_LOST:
+        logits, values = logits[:, :-1], values[:-1]
+    if error == PHANTOM_KEY:  # loaded as 0 beyond the end, and not masked
+        logits, values = (torch.nn.functional.pad(t, (0, 1)) for t in (logits, values.T))
+        values = values.T
+    m, l, acc = online(logits, values, tile, error)  # noqa: E741
+    assert acc is not None
+    dead = m.isneginf()
+    l = l.masked_fill(dead, 1.0)  # noqa: E741
+    out, lse = (acc / l).masked_fill(dead, 0.0), (m + l.log())[:, 0]
+    if error == ZEROS:
+        return torch.zeros_like(out), lse
+    if error == MEAN_OF_V:
+        return values.mean(dim=0).expand_as(out), lse
+    if error == NEIGHBOURS_ROW:
+        return out.roll(1, dims=0), lse
+    return out, lse
