@@ -20,13 +20,21 @@ _FURTHER_IF_CAUSAL = ("very_negative",)
 class PlannedCheck:
     """One problem, input family and the precision that the config promises there.
 
-    ``repeat``: launch twice, into outputs that held different values, and ask for the same bits.
+    ``repeat``: launch more than once, into outputs that held different values, and ask for the same bits. ``thorough``:
+    on a GPU also as a CUDA graph and on another stream. ``strided``: the tensors are views of another layout.
     """
 
     problem: Problem
     family: str
     profile: PrecisionProfile
     repeat: bool = True
+    thorough: bool = False
+    strided: bool = False
+
+    @property
+    def name(self) -> str:
+        """The family, and how its tensors lie where that is not as usual."""
+        return f"{self.family} (strided)" if self.strided else self.family
 
 
 @dataclass(frozen=True)
@@ -76,10 +84,14 @@ def plan(
             families = tuple(f for f in families if f in chosen)
         there = profile_at(operator, at, problem, tiles, profile)
         # The interpreter runs one program after the other, so one repetition a shape shows what many would.
-        checks.extend(PlannedCheck(at, f, there, repeat=full_size or f == families[0]) for f in families)
+        for family in families:
+            first = family == families[0]
+            checks.append(PlannedCheck(at, family, there, repeat=full_size or first, thorough=first and place == 0))
+        if place == 0 and operator.strides(at, same_binary=full_size):
+            checks.append(PlannedCheck(at, families[0], there, repeat=False, strided=True))
     if full_size:
         chosen = _FULL_SIZE_FAMILIES.get(operator.name, operator.families(problem))
-        checks.extend(PlannedCheck(problem, family, profile) for family in chosen)
+        checks.extend(PlannedCheck(problem, f, profile, thorough=f == chosen[0]) for f in chosen)
     return CheckPlan(tuple(dict.fromkeys(checks)), dict(tiles))
 
 

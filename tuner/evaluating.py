@@ -10,32 +10,29 @@ import os
 import random
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tuner.canonical import digest
-from tuner.check_plan import CheckPlan, plan
+from tuner.check_plan import plan
 from tuner.compiling import counting_compilations
 from tuner.config import Value
 from tuner.device import Device
+from tuner.gpu_desk import GpuDesk, variation_seed
 from tuner.loading import load_source
 from tuner.operators import get
 from tuner.precision import PrecisionProfile
 from tuner.problem import Problem
 from tuner.statistics import summarise
-from tuner.trial import CheckReport, DeviceState, FamilyReport, Measurement
+from tuner.trial import CheckReport, DeviceState, Measurement
 from tuner.worker.child import UnusableError
 from tuner.worker.messages import WorkerState
 
 SCREEN_SAMPLES = 3
 CUT_SHORT_FACTOR = 3.0
-# Where the clock and the data sheet are right, nothing runs faster than this share of the roofline's time.
-IMPOSSIBLE_SHARE = 0.7
-_MOST_PREPARED = 48
-_REFERENCE_SHARE = 0.1
-_PROGRAMS, _FEW_PROGRAMS = "NUM_PROGRAMS", 3
+_PROGRAMS, _FEW_PROGRAMS = "NUM_PROGRAMS", 2
 
 
 @dataclass(frozen=True)
@@ -93,7 +90,7 @@ class SetUpJob:
     def __call__(self, state: WorkerState) -> float:
         started = time.perf_counter()
         with _surviving_gpu():
-            desk = _GpuDesk.of(state, self.problem, self.device, self.seed)
+            desk = GpuDesk.of(state, self.problem, self.device, self.seed)
             if self.typical is not None:
                 desk.foresee(self.typical)
         return time.perf_counter() - started
@@ -116,9 +113,9 @@ class EvaluateJob:
 
     def __call__(self, state: WorkerState) -> Evaluation:
         with _surviving_gpu(), counting_compilations() as compiled:
-            return self._run(_GpuDesk.of(state, self.problem, self.device, self.seed), compiled)
+            return self._run(GpuDesk.of(state, self.problem, self.device, self.seed), compiled)
 
-    def _run(self, desk: _GpuDesk, compiled: Callable[[], int]) -> Evaluation:
+    def _run(self, desk: GpuDesk, compiled: Callable[[], int]) -> Evaluation:
         started = time.perf_counter()
         report = desk.check(self.candidate)
         checked = time.perf_counter()
@@ -137,10 +134,10 @@ class EvaluateJob:
             desk.prepared[self.candidate.key] = prepared
         pruned = len(samples) < self.samples
         measurement = _measurement("screen", prepared.protocol, samples, (desk.state(),))
-        after = desk.recheck(self.candidate)
+        after = desk.recheck(self.candidate, prepared)
         if after.passed:
             after = desk.plausible(self.problem, after, min(samples), prepared.calls)
-        report = CheckReport((*report.families, after), report.seed, report.seconds, report.mode)
+        report = replace(report, families=(*report.families, after))
         seconds["time"] = time.perf_counter() - checked
         if not report.passed:
             return Evaluation(report, None, recompiled=compiled(), seconds=seconds)
@@ -176,9 +173,9 @@ class RoundsJob:
 
     def __call__(self, state: WorkerState) -> RoundsResult:
         with _surviving_gpu():
-            return self._run(_GpuDesk.of(state, self.problem, self.device, self.seed))
+            return self._run(GpuDesk.of(state, self.problem, self.device, self.seed))
 
-    def _run(self, desk: _GpuDesk) -> RoundsResult:
+    def _run(self, desk: GpuDesk) -> RoundsResult:
         checks: dict[str, CheckReport] = {}
         running = list(self.candidates)
         if self.check_first:
@@ -226,111 +223,16 @@ class InterpretJob:
         candidate, operator = self.candidate, get(self.problem.operator)
         started = time.perf_counter()
         checks = plan(operator, self.problem, candidate.tiles, candidate.max_tiles, candidate.profile, full_size=False)
-        report = check(candidate.launch(few_programs=True), operator, checks, "cpu", self.seed, cache)
+        report = check(
+            candidate.launch(few_programs=True),
+            operator,
+            checks,
+            "cpu",
+            self.seed,
+            cache,
+            variation=variation_seed(self.seed, candidate),
+        )
         return Evaluation(report, None, seconds={"check": time.perf_counter() - started})
-
-
-class _GpuDesk:
-    """What a GPU worker keeps for one problem: the timer's tensors, references, prepared launches, the card's
-    sensor."""
-
-    def __init__(self, problem: Problem, device: Device, seed: int) -> None:
-        from tuner.nvml import DeviceStateReader
-        from tuner.reference_cache import ReferenceCache
-        from tuner.timing import Timer, warm_up
-
-        self.problem, self.device, self.seed = problem, device, seed
-        self.operator = get(problem.operator)
-        # Every tile size has small problems of its own; what does not fit is made anew for each candidate.
-        self.references = ReferenceCache(max(2**30, int(_REFERENCE_SHARE * device.memory_bytes)))
-        self.prepared: dict[str, Any] = _Recent()
-        self.timer = Timer(self.operator, problem, seed, device.l2_bytes)
-        self._sensor = DeviceStateReader()
-        self._sensor.__enter__()
-        warm_up()
-
-    @classmethod
-    def of(cls, state: WorkerState, problem: Problem, device: Device, seed: int) -> _GpuDesk:
-        """The desk for ``problem`` of this worker; the one for another problem is cleared away first."""
-        import torch
-
-        name = f"desk/{problem.key}/{seed}"
-        if name not in state.kept:
-            for other in [n for n in state.kept if n.startswith("desk/")]:
-                del state.kept[other]
-            torch.cuda.empty_cache()
-        desk: _GpuDesk = state.keep(name, lambda: cls(problem, device, seed))
-        return desk
-
-    def state(self) -> DeviceState:
-        """The card now."""
-        return self._sensor.read()
-
-    def foresee(self, candidate: Candidate) -> None:
-        """Compute the references that ``candidate``'s check and recheck will ask for."""
-        for planned in self._plan(candidate).checks:
-            inputs = self.references.inputs(self.operator, planned.problem, planned.family, self.seed, "cuda")
-            self.references.reference(
-                self.operator, planned.problem, inputs, planned.family, self.seed, planned.profile, "cuda"
-            )
-        self.references.reference(
-            self.operator, self.problem, dict(self.timer.first_inputs), "timing", self.seed, candidate.profile, "cuda"
-        )
-
-    def _plan(self, candidate: Candidate) -> CheckPlan:
-        return plan(
-            self.operator, self.problem, candidate.tiles, candidate.max_tiles, candidate.profile, full_size=True
-        )
-
-    def check(self, candidate: Candidate) -> CheckReport:
-        """The whole check, on the small problems and at the tuned shape."""
-        from tuner.checking import check
-
-        return check(candidate.launch(), self.operator, self._plan(candidate), "cuda", self.seed, self.references)
-
-    def recheck(self, candidate: Candidate) -> FamilyReport:
-        """Compare what the timed launches left in the first copy's outputs with the reference."""
-        from tuner.checking import recheck
-
-        return recheck(
-            self.operator,
-            self.problem,
-            candidate.profile,
-            self.timer.first_inputs,
-            self.timer.first_outputs,
-            name="timing",
-            seed=self.timer.seed,
-            device="cuda",
-            cache=self.references,
-        )
-
-    def plausible(self, problem: Problem, report: FamilyReport, fastest_us: float, calls: int) -> FamilyReport:
-        """``report``, failed where the time is below what the hardware can do: then the timing was deceived."""
-        from dataclasses import replace
-
-        flops, device = self.operator.flops(problem), self.device
-        if calls == 0 or not device.tensor_flops:
-            return report
-        floor_us = 1e6 * IMPOSSIBLE_SHARE * flops / device.tensor_flops
-        if fastest_us >= floor_us:
-            return report
-        reason = f"{fastest_us:.2f} us is faster than {device.name} can compute this ({floor_us:.2f} us at the least)"
-        return replace(report, passed=False, reason=reason)
-
-    def prepare(self, candidate: Candidate) -> Any:
-        """The candidate's captured launch, kept between calls."""
-        if candidate.key not in self.prepared:
-            self.prepared[candidate.key] = self.timer.prepare(candidate.launch())
-        return self.prepared[candidate.key]
-
-
-class _Recent(dict[str, Any]):
-    """Keeps the last few entries only: a captured graph holds device memory."""
-
-    def __setitem__(self, key: str, value: Any) -> None:
-        super().__setitem__(key, value)
-        while len(self) > _MOST_PREPARED:
-            del self[next(iter(self))]
 
 
 class _surviving_gpu:

@@ -21,6 +21,8 @@ _BAND_BYTES = 4096
 _ALIGNMENT_BYTES = 256  # what device allocators give: a guarded tensor must not lose the launch's 16-byte alignment
 _WORD_BYTES = 2  # every dtype is a whole number of 16-bit words
 _CHECKSUM_BLOCKS = 64
+# Up to this size inputs are compared with a copy, word by word; larger ones by sums over blocks of them.
+_COPIED_BYTES = 2**25
 
 # Poison for outputs before a launch: NaN in one run, in the other a large finite value.
 NAN = float("nan")
@@ -58,14 +60,24 @@ class GuardedOutputs:
     """
 
     def __init__(self, specs: Mapping[str, OutputSpec], device: str, *, large: bool) -> None:
+        self.large = large
         shapes = {
             name: (s.shape, s.strides or _contiguous(s.shape), TORCH_DTYPES[s.dtype]) for name, s in specs.items()
         }
         self._places, size = _layout(shapes)
         self._words = torch.full((size,), _GUARD_WORD, dtype=torch.int16, device=device)
         self.tensors = {name: place.view(self._words, place.start) for name, place in self._places.items()}
+        self.poison()
+
+    def poison(self) -> None:
+        """Fill the outputs, and nothing else, with what no launch should leave there."""
         for tensor in self.tensors.values():
-            tensor.fill_(LARGE[tensor.dtype] if large else NAN)
+            tensor.fill_(LARGE[tensor.dtype] if self.large else NAN)
+
+    def left(self, name: str) -> torch.Tensor:
+        """Which elements of one output still hold what they were filled with (or that value again): bool."""
+        tensor = self.tensors[name]
+        return tensor == LARGE[tensor.dtype] if self.large else tensor.isnan()
 
     def differences(self, other: GuardedOutputs) -> torch.Tensor:
         """How many 16-bit words of these outputs and another launch's differ: int64 scalar."""
@@ -99,26 +111,61 @@ class GuardedOutputs:
 
 
 class GuardedInputs:
-    """Copies of inputs, with their strides, surrounded by NaN and with NaN between strided rows."""
+    """A place for inputs, with their strides, surrounded by NaN and with NaN between strided rows.
 
-    def __init__(self, inputs: Mapping[str, torch.Tensor]) -> None:
-        shapes = {name: (tuple(t.shape), tuple(t.stride()), t.dtype) for name, t in inputs.items()}
-        places, size = _layout(shapes)
-        device = next(iter(inputs.values())).device
+    Inputs of one layout can be put into it one after the other: a launch then finds other numbers where it read before.
+    """
+
+    def __init__(self, like: Mapping[str, torch.Tensor], strides: Mapping[str, tuple[int, ...]] | None = None) -> None:
+        """Room for tensors of the shapes, formats and device of ``like``, and its strides where none are given."""
+        strides = strides or {}
+        layout = {name: (tuple(t.shape), strides.get(name, tuple(t.stride())), t.dtype) for name, t in like.items()}
+        places, size = _layout(layout)
+        device = next(iter(like.values())).device
         self._words = torch.full((size,), _NAN_WORD, dtype=torch.int16, device=device)
+        self._small = self._words.numel() * _WORD_BYTES <= _COPIED_BYTES
+        self._before = self._words.clone() if self._small else checksum(self._words)
         self.tensors = {name: place.view(self._words, place.start) for name, place in places.items()}
-        for name, tensor in inputs.items():
-            self.tensors[name].copy_(tensor)
-        self._before = self._words.clone()
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the copies take."""
-        return 2 * self._words.numel() * _WORD_BYTES
+        """Bytes that it takes."""
+        return (2 if self._small else 1) * self._words.numel() * _WORD_BYTES
+
+    def fill(self, inputs: Mapping[str, torch.Tensor]) -> None:
+        """Put ``inputs`` there; what is there afterwards must stay."""
+        for name, tensor in inputs.items():
+            self.tensors[name].copy_(tensor)
+        if self._small:
+            self._before.copy_(self._words)
+        else:
+            self._before = checksum(self._words)
+
+    def wipe(self) -> None:
+        """Make every element NaN."""
+        self._words.fill_(_NAN_WORD)
 
     def changes(self) -> torch.Tensor:
-        """How many 16-bit words, guards included, are no longer what they were: int64 scalar."""
-        return (self._words != self._before).sum()
+        """How many 16-bit words (of many: how many sums of them), guards included, are not what they were: int64."""
+        return ((self._words if self._small else checksum(self._words)) != self._before).sum()
+
+
+class UnguardedInputs:
+    """Inputs too large for a copy, which the launch is given as they are; the face of ``GuardedInputs``."""
+
+    def __init__(self, inputs: Mapping[str, torch.Tensor]) -> None:
+        self.tensors = dict(inputs)
+        self._before = {name: checksum(t) for name, t in inputs.items()}
+
+    def fill(self, inputs: Mapping[str, torch.Tensor]) -> None:
+        """They are there already."""
+
+    def wipe(self) -> None:
+        """There is no other copy of them to put back."""
+
+    def changes(self) -> torch.Tensor:
+        """How many sums over parts of them are not what they were: int64 scalar."""
+        return torch.stack([(checksum(self.tensors[name]) != s).sum() for name, s in self._before.items()]).sum()
 
 
 def violations(outputs: Iterable[GuardedOutputs]) -> torch.Tensor:

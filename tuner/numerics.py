@@ -40,7 +40,7 @@ EPS_EX2 = 2.0**-22
 EPS_LG2 = 2.0**-22
 """Absolute error of ``lg2.approx.f32`` where its result is small, relative elsewhere (PTX ISA)."""
 
-EXPONENTIALS = {"ex2": EPS_EX2, "ex2_f16": 2.0**-9.9, "ex2_bf16": 2.0**-7}
+EXPONENTIALS: dict[str, float] = {"ex2": EPS_EX2, "ex2_f16": 2.0**-9.9, "ex2_bf16": 2.0**-7}
 """Relative error of the exponential by name: ``ex2.approx`` of fp32, of f16 and of bf16 (PTX ISA)."""
 
 LAMBDA = 4.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -24,6 +24,7 @@ _DEFAULT_BYTES = 4 * 2**30
 class _Entry(Generic[T]):
     value: T
     nbytes: int
+    inputs_of: str = ""  # the key of the problem whose inputs these are, or a place for them
 
 
 class ReferenceCache:
@@ -46,7 +47,7 @@ class ReferenceCache:
     ) -> dict[str, torch.Tensor]:
         """``operator.make_inputs(...)``. The tensors are shared: who lets a kernel at them checks them afterwards."""
         key = digest(["inputs", problem.as_json(), family, seed, device])
-        return self._get(key, lambda: operator.make_inputs(problem, family, seed, device), _tensor_bytes)
+        return self._get(key, lambda: operator.make_inputs(problem, family, seed, device), _tensor_bytes, problem.key)
 
     def reference(
         self,
@@ -63,23 +64,30 @@ class ReferenceCache:
         return self._get(key, lambda: operator.reference(problem, inputs, profile), lambda r: r.nbytes)
 
     def guarded(
-        self, problem: Problem, inputs: dict[str, torch.Tensor], family: str, seed: int, device: str
+        self,
+        problem: Problem,
+        inputs: dict[str, torch.Tensor],
+        strides: Mapping[str, tuple[int, ...]],
+        device: str,
+        place: int,
     ) -> GuardedInputs:
-        """Copies of ``inputs`` between guard bands of NaN, for kernels to read; shared, as ``inputs`` are."""
-        key = digest(["guarded", problem.as_json(), family, seed, device])
-        return self._get(key, lambda: GuardedInputs(inputs), lambda g: g.nbytes)
+        """A place between guard bands for ``problem``'s inputs; ``place`` 0 and 1 are two of them.
+
+        It is the same for every family and every candidate, so that one address holds ever new numbers.
+        """
+        key = digest(["guarded", problem.as_json(), {n: list(s) for n, s in strides.items()}, device, place])
+        return self._get(key, lambda: GuardedInputs(inputs, strides), lambda g: g.nbytes, problem.key)
 
     def once(self, key: str, make: Callable[[], T]) -> T:
         """What ``make`` gives, made once: something small."""
         return self._get(key, make, lambda made: 0)
 
-    def forget_inputs(self, problem: Problem, family: str, seed: int, device: str) -> None:
-        """Drop inputs that a kernel has changed."""
-        for kind in ("inputs", "guarded"):
-            dropped = self._entries.pop(digest([kind, problem.as_json(), family, seed, device]), None)
-            self._held -= dropped.nbytes if dropped else 0
+    def forget_inputs(self, problem: Problem) -> None:
+        """Drop every input and place of ``problem``: a kernel has changed one of them."""
+        for key in [key for key, entry in self._entries.items() if entry.inputs_of == problem.key]:
+            self._held -= self._entries.pop(key).nbytes
 
-    def _get(self, key: str, make: Callable[[], T], size: Callable[[T], int]) -> T:
+    def _get(self, key: str, make: Callable[[], T], size: Callable[[T], int], inputs_of: str = "") -> T:
         if key in self._entries:
             self._entries.move_to_end(key)
             self.hits += 1
@@ -91,7 +99,7 @@ class ReferenceCache:
             while self._entries and self._held + nbytes > self._limit:
                 _, oldest = self._entries.popitem(last=False)
                 self._held -= oldest.nbytes
-            self._entries[key] = _Entry(value, nbytes)
+            self._entries[key] = _Entry(value, nbytes, inputs_of)
             self._held += nbytes
         return value
 

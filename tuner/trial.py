@@ -97,7 +97,8 @@ class CheckReport:
     """The check of one config: every family that ran, in order. It stops at the first family that fails.
 
     ``promise`` is a hash of what the check was told to hold the config to: its precision profile and its tiles. A
-    verdict holds for that promise only.
+    verdict holds for that promise only. ``seed`` is what the families were drawn with; ``variation`` is the seed of the
+    trial's own change to them (0: none), so that the two give the inputs again.
     """
 
     families: tuple[FamilyReport, ...]
@@ -105,6 +106,7 @@ class CheckReport:
     seconds: float
     mode: str = "gpu"
     promise: str = ""
+    variation: int = 0
 
     @property
     def passed(self) -> bool:
@@ -131,6 +133,7 @@ class CheckReport:
             for f in self.families
         ]
         rest = {"seed": self.seed, "seconds": self.seconds, "mode": self.mode, "promise": self.promise}
+        rest["variation"] = self.variation
         return {"families": rows, **rest}
 
     @classmethod
@@ -149,7 +152,8 @@ class CheckReport:
             for f in data["families"]
         )
         promise = str(data.get("promise", ""))
-        return cls(families, int(data["seed"]), float(data["seconds"]), str(data["mode"]), promise)
+        variation = int(data.get("variation", 0))
+        return cls(families, int(data["seed"]), float(data["seconds"]), str(data["mode"]), promise, variation)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,9 @@ from tuner.problem import Problem
 if TYPE_CHECKING:
     import torch
 
+    from tuner.operators.invariants import Invariant
     from tuner.operators.reference import Reference
+    from tuner.operators.variation import Variation
 
 FAMILIES = (
     "randn",
@@ -117,6 +119,35 @@ class AttentionForward(Operator):
         scale = self.scalars(problem)["scale"]
         causal = bool(problem.settings["causal"])
         return reference(inputs["q"], inputs["k"], inputs["v"], scale, causal, profile)
+
+    def variation(self, problem: Problem, device: str, seed: int) -> Variation:
+        """Sequences and groups of heads change places, and signs change along head_dim."""
+        from tuner.operators.tensors import TORCH_DTYPES
+        from tuner.operators.variation import of_heads
+
+        return of_heads(problem.sizes, TORCH_DTYPES[problem.dtype], device, seed)
+
+    def strides(self, problem: Problem, *, same_binary: bool = True) -> dict[str, tuple[int, ...]]:
+        """q, k, v and out as views of [batch, length, heads, head_dim], as projections leave them."""
+        s = problem.sizes
+        if same_binary and s["head_dim"] % 16:
+            return {}  # a stride of head_dim elements would be of another class
+
+        def by_token(heads: int, length: int) -> tuple[int, ...]:
+            return (length * heads * s["head_dim"], s["head_dim"], heads * s["head_dim"], 1)
+
+        queries, keys = by_token(s["heads"], s["q_len"]), by_token(s["kv_heads"], s["kv_len"])
+        return {"q": queries, "out": queries, "k": keys, "v": keys}
+
+    def invariant(
+        self, problem: Problem, inputs: Mapping[str, torch.Tensor], profile: PrecisionProfile
+    ) -> Invariant | None:
+        from tuner.operators.invariants import ones_give_ones
+
+        s = problem.sizes
+        dead = max(0, s["q_len"] - s["kv_len"]) if problem.settings["causal"] else 0
+        q, k, v = inputs["q"], inputs["k"], inputs["v"]
+        return ones_give_ones(q, k, v, self.scalars(problem)["scale"], dead, profile)
 
     def classical_errors(self, problem: Problem, tiles: Mapping[str, int]) -> tuple[str, ...]:
         from tuner.operators.attention_errors import errors

@@ -21,7 +21,9 @@ from tuner.problem import Problem, Scalar
 if TYPE_CHECKING:  # torch is heavy; only annotations need it here
     import torch
 
+    from tuner.operators.invariants import Invariant
     from tuner.operators.reference import Reference
+    from tuner.operators.variation import Variation
 
 _DTYPE_ALIASES = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32", "float": "fp32"}
 _LARGEST_SIZE = 2**31 - 1
@@ -187,6 +189,25 @@ class Operator(ABC):
     @abstractmethod
     def reference(self, problem: Problem, inputs: Mapping[str, torch.Tensor], profile: PrecisionProfile) -> Reference:
         """What the outputs should be, in float64 by two passes, and by how much each element may differ from it."""
+
+    def variation(self, problem: Problem, device: str, seed: int) -> Variation:
+        """How the inputs of ``problem`` are changed for one trial, so that it meets numbers of its own."""
+        from tuner.operators.variation import NONE
+
+        return NONE
+
+    def strides(self, problem: Problem, *, same_binary: bool = True) -> dict[str, tuple[int, ...]]:
+        """By tensor, the strides of another layout that every kernel of this operator must take; empty for none.
+
+        With ``same_binary`` they stay in the classes that Triton specialises on, as in ``check_problems``.
+        """
+        return {}
+
+    def invariant(
+        self, problem: Problem, inputs: Mapping[str, torch.Tensor], profile: PrecisionProfile
+    ) -> Invariant | None:
+        """What must hold for the whole of a large output; made from generic ``inputs``. None for nothing."""
+        return None
 
     @abstractmethod
     def classical_errors(self, problem: Problem, tiles: Mapping[str, int]) -> tuple[str, ...]:

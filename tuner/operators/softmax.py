@@ -13,7 +13,9 @@ from tuner.problem import Problem
 if TYPE_CHECKING:
     import torch
 
+    from tuner.operators.invariants import Invariant
     from tuner.operators.reference import Reference
+    from tuner.operators.variation import Variation
 
 FAMILIES = (
     "randn",
@@ -87,6 +89,19 @@ class Softmax(Operator):
         from tuner.operators.softmax_bound import reference
 
         return reference(inputs["x"], profile)
+
+    def variation(self, problem: Problem, device: str, seed: int) -> Variation:
+        """The rows change places."""
+        from tuner.operators.variation import of_rows
+
+        return of_rows(problem.sizes["rows"], seed)
+
+    def invariant(
+        self, problem: Problem, inputs: Mapping[str, torch.Tensor], profile: PrecisionProfile
+    ) -> Invariant | None:
+        from tuner.operators.invariants import rows_sum_to_one
+
+        return rows_sum_to_one(inputs["x"], profile)
 
     def classical_errors(self, problem: Problem, tiles: Mapping[str, int]) -> tuple[str, ...]:
         from tuner.operators.softmax_errors import errors
