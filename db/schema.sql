@@ -194,9 +194,15 @@ CREATE INDEX ix_tuner_device_name ON tuner_device (name);
 
 CREATE INDEX ix_tuner_measurement_created_at ON tuner_measurement (created_at);
 
+CREATE INDEX ix_tuner_measurement_stage ON tuner_measurement (stage, trial_id);
+
 CREATE INDEX ix_tuner_problem_operator ON tuner_problem (operator);
 
 CREATE INDEX ix_tuner_study_trial_trial_id ON tuner_study_trial (trial_id);
+
+CREATE INDEX ix_tuner_trial_created_at ON tuner_trial (created_at);
+
+CREATE INDEX ix_tuner_trial_place ON tuner_trial (device_key, stack_key, outcome);
 
 CREATE INDEX ix_tuner_trial_variant_id ON tuner_trial (variant_id);
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.checkout import checkout
 from tests.programs import environment, run
-from tuner.cli import EXIT_INTERNAL, EXIT_INTERRUPTED
+from tuner.cli import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_WORSE
 from tuner.cli.app import command
 from tuner.cli.problem_arguments import read_problem
 from tuner.device import Device
@@ -102,7 +102,7 @@ def test_the_exit_codes_are_those_of_the_program():
     table = README.split("### Exit codes")[1].split("###")[0]
     errors = {kind.exit_code for kind in (TunerError, *TunerError.__subclasses__())}
     assert {int(code) for code in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)} == {
-        0, *errors, EXIT_INTERNAL, EXIT_INTERRUPTED,
+        0, *errors, EXIT_WORSE, EXIT_INTERNAL, EXIT_INTERRUPTED,
     }  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from tuner import api
 from tuner.config import Config
 from tuner.errors import MissingError, StudyFailedError, TunerError, UsageError
 from tuner.events import Event, Progress, StudyFinished, StudyStarted, TrialFinished
+from tuner.known import same_or_none
 from tuner.problem import Problem
 from tuner.results import TuneResult
 from tuner.trial import Outcome
@@ -223,14 +224,14 @@ def test_operators_are_listed_with_the_size_of_their_spaces():
 def test_a_config_of_another_space_is_none_of_this_one():
     bound = api.load_space(spaces() / "small.yaml").bind(PROBLEM, api.named_target("sm_90"))
     plain = bound.plain()[0]
-    assert api._same_or_none(bound, plain) == plain
+    assert same_or_none(bound, plain) == plain
     others = [
         Config("large", plain.switches, plain.launch, plain.chosen),
         Config("small", (), plain.launch, plain.chosen),
         Config("small", plain.switches, (("BLOCK_COLS", 256), ("num_warps", 1)), plain.chosen),
         Config("small", plain.switches, (("BLOCK_COLS", 128), ("num_warps", 3)), plain.chosen),
     ]
-    assert [api._same_or_none(bound, other) for other in others] == [None] * 4
+    assert [same_or_none(bound, other) for other in others] == [None] * 4
 
 
 def test_outcomes_of_the_small_space_are_all_timed(finished, database):

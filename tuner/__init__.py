@@ -9,16 +9,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tuner.api import best, check, list_operators, make_problem, render, show, studies, time, tune
+    from tuner.api import best, check, list_operators, make_problem, regressions, render, show, studies, time, tune
     from tuner.config import Config
     from tuner.errors import TunerError
     from tuner.problem import Problem
+    from tuner.regression.report import RegressionReport
     from tuner.results import OperatorSummary, TimeResult, TuneResult
 
 __all__ = [
     "Config",
     "OperatorSummary",
     "Problem",
+    "RegressionReport",
     "TimeResult",
     "TuneResult",
     "TunerError",
@@ -26,6 +28,7 @@ __all__ = [
     "check",
     "list_operators",
     "make_problem",
+    "regressions",
     "render",
     "show",
     "studies",
@@ -37,6 +40,7 @@ _HOMES = {
     "Config": "tuner.config",
     "OperatorSummary": "tuner.results",
     "Problem": "tuner.problem",
+    "RegressionReport": "tuner.regression.report",
     "TimeResult": "tuner.results",
     "TuneResult": "tuner.results",
     "TunerError": "tuner.errors",

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import time as clock
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 from tuner.budget import Budget
 from tuner.config import Config
-from tuner.errors import ConfigError, TunerError, UsageError
+from tuner.errors import ConfigError, OlderSchemaError, TunerError, UsageError
 from tuner.evaluating import EvaluateJob, InterpretJob, RoundsJob, entry_names
 from tuner.events import Listener, Notice, StudyStarted
 from tuner.files import config_file, winner_file
@@ -27,16 +27,20 @@ from tuner.funnel import (
     Funnel,
     GpuFunnel,
 )
+from tuner.known import known_trials
 from tuner.machine import DEFAULT_TARGET, Machine
 from tuner.operators import get, names
 from tuner.outcomes import outcome_of
 from tuner.problem import Problem, Scalar
 from tuner.protocols import ESTIMATE_PROTOCOL, GRAPH_PROTOCOL
+from tuner.regression.comparing import compare
+from tuner.regression.points import as_point
+from tuner.regression.report import RegressionReport
 from tuner.results import OperatorSummary, TimeResult, TuneResult
 from tuner.search import DEFAULT_SAMPLER, check_sampler, make_proposer
 from tuner.space import BoundSpace, load_space
 from tuner.store.location import default_url
-from tuner.store.records import StoredTrial, StoredWinner, StudyDetail, StudySpec, StudySummary
+from tuner.store.records import StoredWinner, StudyDetail, StudySpec, StudySummary
 from tuner.store.store import Store
 from tuner.study_run import StudyRun
 from tuner.targets import target as named_target
@@ -112,7 +116,7 @@ def tune(
         )
         study = store.start_study(spec)
         office = TicketOffice(bound, machine.workspace, machine.stack.triton)
-        known = _known(store, bound, office, spec)
+        known = known_trials(store, bound, office, spec)
         proposer = make_proposer(
             bound,
             sampler=sampler,
@@ -175,6 +179,31 @@ def show(study: str, *, db: str | None = None) -> StudyDetail:
     """One study by name, number or unique beginning of its name. Raises ``UsageError`` where there is none."""
     with _reading(db) as store:
         return store.study(study)
+
+
+def regressions(
+    before: str | Mapping[str, str] = "",
+    after: str | Mapping[str, str] = "",
+    *,
+    operator: str | None = None,
+    device: str | None = None,
+    estimated: bool = False,
+    db: str | None = None,
+) -> RegressionReport:
+    """What became of every winner between two points: slower, faster, the same, ambiguous, wrong, refused or missing.
+
+    A point is ``"triton=3.6,driver=580"`` or a mapping of the same names: ``stack``, ``triton``, ``torch``, ``driver``,
+    ``since``, ``until``, ``templates`` (a git revision) and ``db``. Both empty: the newest software stack of each
+    device against the one before it. ``operator`` and ``device`` (part of a name) narrow it. Nothing is measured:
+    everything comes from stored samples. Raises ``UsageError`` where there is nothing to compare.
+    """
+    old, new = as_point(before, "--before"), as_point(after, "--after")
+    with ExitStack() as opened:
+        first = opened.enter_context(_reading(old.db or db))
+        second = first if new.db == old.db else opened.enter_context(_reading(new.db or db))
+        history = first.history
+        other = history if second is first else second.history
+        return compare(history, other, old, new, operator=operator, device=device, estimated=estimated)
 
 
 def render(
@@ -319,7 +348,14 @@ def _holding_gpu(machine: Machine, listener: Listener) -> Iterator[None]:
 
 @contextmanager
 def _reading(db: str | None) -> Iterator[Store]:
-    with Store.open(db or default_url(), create=False, write=False) as store:
+    url = db or default_url()
+    try:
+        store = Store.open(url, create=False, write=False)
+    except OlderSchemaError:
+        # Upgraded on the way, where it may be written; the results in it stay as they are.
+        Store.open(url, create=False).close()
+        store = Store.open(url, create=False, write=False)
+    with store:
         yield store
 
 
@@ -327,34 +363,6 @@ def _refuse_empty(bound: BoundSpace) -> None:
     if not bound.templates:
         reasons = "; ".join(f"{name}: {why}" for name, why in bound.refused.items())
         raise ConfigError(f"no template applies to {bound.problem.label} on {bound.device.name}: {reasons}")
-
-
-def _known(store: Store, bound: BoundSpace, office: TicketOffice, spec: StudySpec) -> dict[str, StoredTrial]:
-    """What is known of this space's configs, by key: same source, arguments, device and stack, and the same check."""
-    stored = store.known_trials(spec.problem.key, spec.device.key, spec.stack.key)
-    known: dict[str, StoredTrial] = {}
-    for trial in stored.by_program.values():
-        config = _same_or_none(bound, trial.config)
-        if config is None or office.variant(config).hash != trial.variant_hash:
-            continue
-        if trial.check_report is None or trial.check_report.promise == office.candidate(config).promise:
-            known[config.key] = trial
-    return known
-
-
-def _same_or_none(bound: BoundSpace, config: Config) -> Config | None:
-    """``config`` as this bound space makes it, or None where the space does not contain it."""
-    if config.template not in bound.templates:
-        return None
-    searched = bound.domain(config.template)
-    values = config.values
-    if any(name not in values for name in searched):
-        return None
-    try:
-        same = bound.config(config.template, {name: values[name] for name in searched})
-    except ConfigError:
-        return None
-    return same if same.key == config.key else None
 
 
 def _one(bound: BoundSpace, config: str | None, machine: Machine) -> tuple[BoundSpace, Config, TicketOffice]:

@@ -11,6 +11,7 @@
     │   ├── TemplateError     2      a template that cannot be read or rendered
     │   └── TargetError       2      a target or device name that nobody knows
     ├── StoreError            2      the database cannot be used; it was left as it was
+    │   └── OlderSchemaError  2      it has an older schema, and nothing may be written
     ├── MissingError          2      what the machine lacks: a GPU, Triton, a compiler
     ├── StudyBusyError        2      another process is running this study
     └── StudyFailedError      1      the study ran, and no config survived it
@@ -74,6 +75,10 @@ class CheckError(TunerError):
 
 class StoreError(TunerError):
     """The database cannot be opened, read or written. It was left as it was."""
+
+
+class OlderSchemaError(StoreError):
+    """The database was written by an older version of this program, and was to be opened without writing."""
 
 
 class MissingError(TunerError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,6 +16,10 @@ from tuner.cli import run
 from tuner.config import Config
 from tuner.device import Device, Stack
 from tuner.operators import get
+from tuner.regression.effect import Effect
+from tuner.regression.fairness import Conditions
+from tuner.regression.noise import NoiseFloor
+from tuner.regression.report import RegressionReport, Row, Side, Verdict
 from tuner.results import OperatorSummary, TimeResult, TuneResult
 from tuner.store.records import (
     Refusal,
@@ -129,6 +133,26 @@ def detail(mode: str = "measured") -> StudyDetail:
     )
 
 
+def regression_report() -> RegressionReport:
+    """Three winners: one slower, one wrong, one the same."""
+    conditions = Conditions(1980.0, 1980.0, 1980.0, 3201.0, ())
+
+    def side(us: float) -> Side:
+        return Side(5, stack("measured").label, "ab" * 32, us, 30, "screen-1", (7,), conditions)
+
+    slower = Row(
+        Verdict.REGRESSION, PROBLEM, DEVICE.key, DEVICE.name, FAST.label, FAST.key, side(50.0), side(53.0),
+        change=0.06, effect=Effect(0.06, 0.055, 0.066, 0.002, 30, 30), plain_change=0.01, p_value=0.001,
+        threshold=0.02, notes=("SM clock 1980 -> 1965 MHz (-0.8%)",),
+    )  # fmt: skip
+    wrong = replace(
+        slower, verdict=Verdict.WRONG, after=None, change=None, effect=None, plain_change=None, reason="7 | 8"
+    )
+    same = replace(slower, verdict=Verdict.SAME, change=0.001, notes=())
+    floors = {DEVICE.name: NoiseFloor(0.009, 40, "repeats")}
+    return RegressionReport("Triton 3.6.0", "Triton 3.7.0", (wrong, slower, same), floors, ("a note",))
+
+
 @dataclass
 class FakeApi:
     """What each function does: a value to return, or an exception to raise, or a function to call."""
@@ -158,6 +182,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
             "best": winner(),
             "studies": [measured],
             "show": detail(),
+            "regressions": regression_report(),
             "render": "import triton\n",
             "check": RIGHT,
             "time": TimeResult(PROBLEM, FAST, DEVICE, stack("measured"), RIGHT, MEASUREMENT, MEASUREMENT),

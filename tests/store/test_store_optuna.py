@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from store_samples import H200, PROBLEM, STACK, VARIANT, spec, timed
 
+from tuner.store.migrating import HEAD
 from tuner.store.store import Store
 
 optuna = pytest.importorskip("optuna")
@@ -34,6 +35,6 @@ def test_optuna_lives_in_the_same_file_whoever_comes_first(path: Path) -> None:
         assert searched(store.url, study.optuna_name) == 2
     assert searched(url, "before") == 2
     with sqlite3.connect(path) as other:
-        assert other.execute("SELECT version_num FROM tuner_alembic_version").fetchone() == ("0001",)
+        assert other.execute("SELECT version_num FROM tuner_alembic_version").fetchone() == (HEAD,)
         assert other.execute("SELECT count(*) FROM alembic_version").fetchone() == (1,)
     other.close()

@@ -10,6 +10,7 @@ from typing import NoReturn
 
 from tuner.errors import MissingError, TunerError
 
+EXIT_WORSE = 3  # `tuner regressions --fail-over`: something is worse
 EXIT_INTERNAL = 70  # EX_SOFTWARE of sysexits.h
 EXIT_INTERRUPTED = 130  # 128 + SIGINT
 TRACEBACK_VARIABLE = "TUNER_TRACEBACK"

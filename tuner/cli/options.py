@@ -18,6 +18,10 @@ Db = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, and nothing else there.")]
+DevicePart = Annotated[
+    str | None,
+    typer.Option("--device", metavar="NAME", help="Of this device only: a name, or part of one.", show_default=False),
+]
 Shape = Annotated[
     list[str] | None,
     typer.Option("--shape", metavar="NAME=N,...", help="Sizes of the problem, such as rows=4096,cols=32768."),

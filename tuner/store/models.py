@@ -177,6 +177,7 @@ class TrialRow(Base):
     __tablename__ = "tuner_trial"
     __table_args__ = (
         Unique("problem_key", "device_key", "stack_key", "config_key", "variant_id", name="uq_tuner_trial_identity"),
+        Index("ix_tuner_trial_place", "device_key", "stack_key", "outcome"),
     )
     id: Mapped[int] = mapped_column(Integer, primary_key=True)
     problem_key: Mapped[str] = mapped_column(ForeignKey("tuner_problem.key"))
@@ -196,7 +197,7 @@ class TrialRow(Base):
     check_report: Mapped[dict[str, Any] | None] = mapped_column(Json)
     seed: Mapped[int] = mapped_column(BigInteger)
     seconds: Mapped[dict[str, Any]] = mapped_column(Json)
-    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
 
@@ -216,7 +217,10 @@ class MeasurementRow(Base):
     """The samples of one timed config under one protocol. ``digest`` is of the content, which is kept once."""
 
     __tablename__ = "tuner_measurement"
-    __table_args__ = (Unique("trial_id", "digest", name="uq_tuner_measurement_content"),)
+    __table_args__ = (
+        Unique("trial_id", "digest", name="uq_tuner_measurement_content"),
+        Index("ix_tuner_measurement_stage", "stage", "trial_id"),
+    )
     id: Mapped[int] = mapped_column(Integer, primary_key=True)
     trial_id: Mapped[int] = mapped_column(ForeignKey("tuner_trial.id"))
     digest: Mapped[str] = mapped_column(String(32))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from tuner.errors import StoreError
+from tuner.errors import OlderSchemaError, StoreError
 from tuner.store.engine import Location, locate, open_engine
 from tuner.store.inspection import refuse_unusable_path, sqlite_revision
 from tuner.store.location import default_path
@@ -55,7 +55,7 @@ def _refuse(revision: str | None, location: Location, *, create: bool, write: bo
         raise StoreError(f"{location.label} holds no results yet; run `tuner tune` first, or name another with --db")
     if revision != HEAD and not write:
         said = f"{location.label} has an older schema ({revision!r}; this program wants {HEAD!r})"
-        raise StoreError(f"{said}; open it once with a command that writes, so that it is upgraded")
+        raise OlderSchemaError(f"{said}; open it once with a command that writes, so that it is upgraded")
 
 
 def _migrate_file(database: Database, *, write: bool) -> None:

@@ -9,6 +9,7 @@ from typing import Self
 
 from tuner.problem import Problem
 from tuner.store import queries, studies, trials, winners
+from tuner.store.history import History
 from tuner.store.location import default_url
 from tuner.store.opening import open_database
 from tuner.store.records import (
@@ -159,6 +160,11 @@ class Store:
     def study(self, reference: str | int) -> StudyDetail:
         """Everything about a study, by name, id, or the beginning of a name. Raises ``UsageError`` with close names."""
         return self._database.read(lambda c: queries.study(c, reference))
+
+    @property
+    def history(self) -> History:
+        """The reads of comparisons over time and stacks."""
+        return History(self._database)
 
     def variant(self, hash_or_prefix: str) -> Variant:
         """A variant by its hash, or the beginning of it. Raises ``UsageError``."""

@@ -1,0 +1,225 @@
+"""Compares the winners of one point with what became of the same configs at another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tuner.device import ESTIMATED, MEASURED
+from tuner.errors import UsageError
+from tuner.regression.effect import LEAST_THRESHOLD
+from tuner.regression.fairness import Conditions, Fairness
+from tuner.regression.judging import Evidence, compared, judged
+from tuner.regression.noise import NoiseFloor, noise_floors
+from tuner.regression.points import Point
+from tuner.regression.reading import BROKEN, Found, PointReader
+from tuner.regression.report import RegressionReport, Row, Side, Verdict
+from tuner.regression.sides import Sides, choose_sides
+from tuner.store.history import History
+from tuner.store.history_records import Catalogue, Samples, WinnerAt
+
+
+def compare(
+    old: History,
+    new: History,
+    before: Point,
+    after: Point,
+    *,
+    operator: str | None = None,
+    device: str | None = None,
+    estimated: bool = False,
+) -> RegressionReport:
+    """The report on the winners at ``before``, stored in ``old``, and the same configs at ``after``, stored in ``new``.
+
+    ``operator`` and ``device`` (part of a name) narrow it. Raises ``UsageError`` where there is nothing to compare.
+    """
+    mode = ESTIMATED if estimated else MEASURED
+    known = _joined(old.catalogue(), new.catalogue())
+    sides = choose_sides(before, after, old.stack_uses(mode), new.stack_uses(mode), known.devices)
+    then = PointReader(old, sides.before, sides.stacks_before, "--before")
+    now = PointReader(new, sides.after, sides.stacks_after, "--after")
+    every = old.winners(estimated=estimated)
+    winners = [w for w in then.winners(every).values() if _wanted(w, known, operator, device)]
+    if not winners:
+        raise UsageError(_nothing(sides, operator, device, estimated))
+    tuned_again = now.winners(every if new is old else new.winners(estimated=estimated))
+
+    places = [(w.problem_key, w.device_key) for w in winners]
+    configs = [(*place, w.config.key) for place, w in zip(places, winners, strict=True)]
+    plains = [(*place, w.plain_key) for place, w in zip(places, winners, strict=True) if w.plain_key]
+    found_then = then.find([*configs, *plains], frozenset())
+    used = [found_then[c] for c in configs if c in found_then]
+    besides = frozenset(i for found in used for i in found.measurement_ids) if new is old else frozenset()
+    found_now = now.find([*configs, *plains], besides)
+
+    pairs = [
+        _Pair(w, _same_source(found_then.get(c), w), found_now.get(c), _plain_change(found_then, found_now, w))
+        for c, w in zip(configs, winners, strict=True)
+    ]
+    samples_then = then.history.samples(i for p in pairs if p.before for i in p.before.measurement_ids)
+    samples_now = now.history.samples(i for p in pairs if p.after for i in p.after.measurement_ids)
+    done: list[Row] = []
+    pending: list[tuple[Row, Fairness]] = []
+    evidence: dict[str, list[Evidence]] = {}
+    for pair in pairs:
+        row = _bare(pair, known, tuned_again.get((pair.winner.problem_key, pair.winner.device_key)))
+        if row.verdict is not Verdict.AMBIGUOUS or pair.before is None or pair.after is None:
+            done.append(row)
+        elif estimated:
+            done.append(_estimate(row, pair.before, pair.after, known))
+        else:
+            sides_now = [_evidence(pair.before, samples_then), _evidence(pair.after, samples_now)]
+            evidence.setdefault(pair.winner.device_key, []).extend(sides_now)
+            row = replace(
+                row,
+                before=_side(pair.before, sides_now[0], known),
+                after=_side(pair.after, sides_now[1], known),
+                plain_change=pair.plain_change,
+                first_look=not (pair.before.confirmed and pair.after.confirmed),
+            )
+            pending.append(compared(row, *sides_now))
+    floors: dict[str, NoiseFloor] = {}
+    if not estimated:
+        repeats = [*old.repeats(mode), *(new.repeats(mode) if new is not old else [])]
+        singles = {key: [e.time for e in found] for key, found in evidence.items()}
+        floors = noise_floors(repeats, singles)
+    rows = sorted([*done, *judged(pending, floors)], key=lambda row: row.rank)
+    used_devices = {row.device_key for row in rows}
+    return RegressionReport(
+        before=_described(sides.before, sides.stacks_before, known),
+        after=_described(sides.after, sides.stacks_after, known),
+        rows=tuple(rows),
+        floors={known.devices[key].name: floor for key, floor in floors.items() if key in used_devices},
+        notes=(*sides.left_out, *_shared_notes(rows, floors)),
+        estimated=estimated,
+    )
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """A winner, its config at both points, and by how much its plain config moved."""
+
+    winner: WinnerAt
+    before: Found | None
+    after: Found | None
+    plain_change: float | None
+
+
+def _bare(pair: _Pair, known: Catalogue, tuned_again: WinnerAt | None) -> Row:
+    """The row without times; ``AMBIGUOUS`` where times have to decide."""
+    winner, after = pair.winner, pair.after
+    row = Row(
+        verdict=Verdict.AMBIGUOUS,
+        problem=known.problems[winner.problem_key],
+        device_key=winner.device_key,
+        device=known.devices[winner.device_key].name,
+        config=winner.config.label,
+        config_key=winner.config.key,
+        before=None,
+        after=None,
+    )
+    notes = []
+    if after is not None and after.trial.variant_hash != winner.variant_hash:
+        notes.append("its source changed between the points")
+    if tuned_again is not None and tuned_again.config.key != winner.config.key:
+        notes.append(f"tuned again there, the winner is {tuned_again.config.label} ({tuned_again.median_us:.2f} us)")
+    row = replace(row, notes=tuple(notes))
+    if after is not None and after.trial.outcome in BROKEN:
+        return replace(row, verdict=BROKEN[after.trial.outcome], reason=after.trial.reason)
+    if after is None:
+        return replace(row, verdict=Verdict.MISSING, reason="not measured there; run `tuner remeasure`")
+    if pair.before is None or not pair.before.heads:
+        return replace(row, verdict=Verdict.MISSING, reason="its samples at the point before are not stored")
+    old, new = pair.before.heads[-1].protocol, after.heads[-1].protocol
+    if old != new:
+        return replace(row, verdict=Verdict.MISSING, reason=f"timed by another protocol ({old}, then {new})")
+    return row
+
+
+def _estimate(row: Row, before: Found, after: Found, known: Catalogue) -> Row:
+    """Estimates have no spread: they agree, or only a GPU can tell."""
+    old, new = before.heads[-1].median_us, after.heads[-1].median_us
+    change = new / old - 1.0
+    same = 1.0 / (1.0 + LEAST_THRESHOLD) <= new / old <= 1.0 + LEAST_THRESHOLD
+    return replace(
+        row,
+        verdict=Verdict.SAME if same else Verdict.AMBIGUOUS,
+        before=_side(before, None, known),
+        after=_side(after, None, known),
+        change=change,
+        threshold=LEAST_THRESHOLD,
+        reason="" if same else "the estimates differ; only a GPU can tell",
+    )
+
+
+def _side(found: Found, evidence: Evidence | None, known: Catalogue) -> Side:
+    return Side(
+        trial_id=found.trial.id,
+        stack=known.stacks[found.trial.stack_key].label,
+        variant_hash=found.trial.variant_hash,
+        median_us=evidence.median_us if evidence else found.heads[-1].median_us,
+        blocks=len(evidence.time) if evidence else 0,
+        protocol=found.heads[-1].protocol,
+        measurements=found.measurement_ids,
+        conditions=evidence.conditions if evidence else Conditions.of(()),
+    )
+
+
+def _evidence(found: Found, samples: Mapping[int, Samples]) -> Evidence:
+    return Evidence.of({number: samples[number] for number in found.measurement_ids})
+
+
+def _same_source(found: Found | None, winner: WinnerAt) -> Found | None:
+    """A config whose template was edited has several sources; the winner was one of them."""
+    return found if found is not None and found.trial.stack_key == winner.stack_key else None
+
+
+def _plain_change(
+    before: Mapping[tuple[str, str, str], Found], after: Mapping[tuple[str, str, str], Found], winner: WinnerAt
+) -> float | None:
+    if not winner.plain_key or winner.plain_key == winner.config.key:
+        return None
+    place = (winner.problem_key, winner.device_key, winner.plain_key)
+    if place not in before or place not in after or not before[place].heads or not after[place].heads:
+        return None
+    old, new = before[place].heads[-1], after[place].heads[-1]
+    return new.median_us / old.median_us - 1.0 if old.protocol == new.protocol else None
+
+
+def _shared_notes(rows: Sequence[Row], floors: Mapping[str, NoiseFloor]) -> list[str]:
+    notes = []
+    for key, name in {row.device_key: row.device for row in rows}.items():
+        moved = sorted(row.plain_change for row in rows if row.device_key == key and row.plain_change is not None)
+        if len(moved) > 1 and abs(moved[len(moved) // 2]) > LEAST_THRESHOLD:
+            notes.append(
+                f"{name}: the plain configs moved too, by {moved[len(moved) // 2]:+.1%} in the median of {len(moved)}: "
+                "the card or the compiler changed, not these configs alone"
+            )
+        if key in floors and floors[key].basis == "none":
+            notes.append(f"{name}: too few repeated measurements to know its noise; 2 % is taken as the limit")
+    return notes
+
+
+def _described(point: Point, stacks: Mapping[str, tuple[str, ...]], known: Catalogue) -> str:
+    used = dict.fromkeys(known.stacks[key].label for keys in stacks.values() for key in keys)
+    shown = "; ".join(used) if len(used) <= 2 else f"{len(used)} software stacks"
+    rest = replace(point, stack="", triton="", torch="", driver="").label
+    return f"{shown} ({rest})" if rest else shown
+
+
+def _joined(old: Catalogue, new: Catalogue) -> Catalogue:
+    return Catalogue({**old.problems, **new.problems}, {**old.devices, **new.devices}, {**old.stacks, **new.stacks})
+
+
+def _wanted(winner: WinnerAt, known: Catalogue, operator: str | None, device: str | None) -> bool:
+    if operator is not None and known.problems[winner.problem_key].operator != operator:
+        return False
+    return device is None or device.lower() in known.devices[winner.device_key].name.lower()
+
+
+def _nothing(sides: Sides, operator: str | None, device: str | None, estimated: bool) -> str:
+    words = ["no", "estimated" if estimated else "measured", "winner"]
+    words += ["of", operator] if operator else []
+    words += ["on", device] if device else []
+    label = sides.before.label
+    return f"{' '.join(words)} is stored at the point before{f' ({label})' if label else ''}; run `tuner tune` there"

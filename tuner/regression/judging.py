@@ -1,0 +1,127 @@
+"""From the samples of two sides to a verdict. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tuner.regression.effect import (
+    CONFIDENCE,
+    FALSE_DISCOVERIES,
+    Blocks,
+    Effect,
+    adjusted,
+    beyond_p_value,
+    effect,
+    further_blocks,
+    is_faster,
+    is_same,
+    is_slower,
+)
+from tuner.regression.fairness import Conditions, Fairness, fairness
+from tuner.regression.noise import NO_FLOOR, NoiseFloor
+from tuner.regression.report import Row, Verdict
+from tuner.store.history_records import Samples
+
+MOST_ROUNDS = 10_000
+"""More further rounds than this are no plan, and are not named."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The blocks of one side, in time and (where every clock was read) in cycles, and the card's conditions."""
+
+    time: Blocks
+    cycles: Blocks | None
+    conditions: Conditions
+
+    @classmethod
+    def of(cls, measurements: Mapping[int, Samples]) -> Evidence:
+        """From the measurements of one side by id. Processes of two measurements are never the same one."""
+        us = [sample for s in measurements.values() for sample in s.us]
+        processes = [(number, p) for number, s in measurements.items() for p in _numbers(s.processes, s)]
+        rounds = [r for s in measurements.values() for r in _numbers(s.rounds, s, distinct=True)]
+        clocks = [clock for s in measurements.values() for clock in s.sm_clocks]
+        time = Blocks.of(us, processes, rounds)
+        counted = None
+        if len(clocks) == len(us) and all(clock > 0 for clock in clocks):
+            counted = Blocks.of([u * clock for u, clock in zip(us, clocks, strict=True)], processes, rounds)
+        return cls(time, counted, Conditions.of(tuple(measurements.values())))
+
+    @property
+    def median_us(self) -> float:
+        """The median of the blocks, in microseconds."""
+        return float(np.exp(np.median(self.time.logs)))
+
+
+def compared(row: Row, before: Evidence, after: Evidence) -> tuple[Row, Fairness]:
+    """``row`` with its effects, still without a verdict, and what makes it unfair."""
+    found = effect(before.time, after.time)
+    cycles = effect(before.cycles, after.cycles) if before.cycles is not None and after.cycles is not None else None
+    fair = fairness(before.conditions, after.conditions)
+    return replace(row, change=found.change, effect=found, cycles=cycles, notes=(*row.notes, *fair.notes)), fair
+
+
+def judged(pending: Iterable[tuple[Row, Fairness]], floors: Mapping[str, NoiseFloor]) -> list[Row]:
+    """The verdict of each row, corrected for all of them. ``floors`` are by device key."""
+    entries = [(row, fair, floors.get(row.device_key, NO_FLOOR).threshold) for row, fair in pending]
+    p_values = [beyond_p_value(_effect(row), threshold) for row, _, threshold in entries]
+    return [
+        _verdict(replace(row, p_value=p, threshold=threshold), fair)
+        for (row, fair, threshold), p in zip(entries, adjusted(p_values), strict=True)
+    ]
+
+
+def _verdict(row: Row, fair: Fairness) -> Row:
+    found, threshold = _effect(row), row.threshold
+    if row.first_look:
+        reason = "a first look of a few samples only; `tuner remeasure` takes more"
+        return replace(row, verdict=Verdict.AMBIGUOUS, reason=reason)
+    verdict = _direction(found, threshold)
+    if verdict in (Verdict.REGRESSION, Verdict.IMPROVEMENT) and (row.p_value or 0.0) > FALSE_DISCOVERIES:
+        # What this row may err is its share of what all rows together may.
+        share = beyond_p_value(found, threshold) / (row.p_value or 1.0)
+        return _unsettled(row, "not beyond doubt among so many rows", FALSE_DISCOVERIES * share)
+    if verdict is Verdict.AMBIGUOUS:
+        return _unsettled(row, f"the interval reaches over the limit of {threshold:.1%}")
+    if fair.memory_differs:
+        return replace(row, verdict=Verdict.AMBIGUOUS, reason="the memory clock differs; measure both at one clock")
+    if fair.use_cycles:
+        if row.cycles is None:
+            return replace(row, verdict=Verdict.AMBIGUOUS, reason="clocks differ; measure both at one clock")
+        counted = _direction(row.cycles, threshold)
+        if counted is not verdict:
+            reason = f"time says {verdict} ({found.change:+.1%}), cycles say {counted} ({row.cycles.change:+.1%})"
+            return replace(row, verdict=Verdict.AMBIGUOUS, reason=f"{reason}: measure both at one clock")
+    return replace(row, verdict=verdict)
+
+
+def _direction(found: Effect, threshold: float) -> Verdict:
+    if is_slower(found, threshold):
+        return Verdict.REGRESSION
+    if is_faster(found, threshold):
+        return Verdict.IMPROVEMENT
+    return Verdict.SAME if is_same(found, threshold) else Verdict.AMBIGUOUS
+
+
+def _unsettled(row: Row, reason: str, level: float = 1.0 - CONFIDENCE) -> Row:
+    rounds = further_blocks(_effect(row), row.threshold, level)
+    if rounds is None or rounds > MOST_ROUNDS:
+        return replace(row, verdict=Verdict.AMBIGUOUS, reason=f"{reason}; too close to it for more rounds to settle")
+    return replace(
+        row, verdict=Verdict.AMBIGUOUS, further_rounds=rounds, reason=f"{reason}; {rounds} more rounds would settle it"
+    )
+
+
+def _effect(row: Row) -> Effect:
+    assert row.effect is not None
+    return row.effect
+
+
+def _numbers(recorded: Sequence[int], samples: Samples, *, distinct: bool = False) -> Sequence[int]:
+    """``recorded`` where there is one for each sample; else the same, or a ``distinct``, number for each."""
+    if len(recorded) == len(samples.us):
+        return recorded
+    return range(len(samples.us)) if distinct else [0] * len(samples.us)
