@@ -9,10 +9,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tuner.api import best, check, list_operators, make_problem, regressions, render, show, studies, time, tune
+    from tuner.api import (
+        best,
+        check,
+        list_operators,
+        make_problem,
+        query,
+        regressions,
+        render,
+        show,
+        studies,
+        time,
+        tune,
+    )
     from tuner.config import Config
     from tuner.errors import TunerError
     from tuner.problem import Problem
+    from tuner.querying import QueryResult
     from tuner.regression.report import RegressionReport
     from tuner.results import OperatorSummary, TimeResult, TuneResult
 
@@ -20,6 +33,7 @@ __all__ = [
     "Config",
     "OperatorSummary",
     "Problem",
+    "QueryResult",
     "RegressionReport",
     "TimeResult",
     "TuneResult",
@@ -28,6 +42,7 @@ __all__ = [
     "check",
     "list_operators",
     "make_problem",
+    "query",
     "regressions",
     "render",
     "show",
@@ -40,6 +55,7 @@ _HOMES = {
     "Config": "tuner.config",
     "OperatorSummary": "tuner.results",
     "Problem": "tuner.problem",
+    "QueryResult": "tuner.querying",
     "RegressionReport": "tuner.regression.report",
     "TimeResult": "tuner.results",
     "TuneResult": "tuner.results",

@@ -7,38 +7,33 @@ user's data folder). What is wrong with the arguments, the machine or the databa
 from __future__ import annotations
 
 import time as clock
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Any
 
 from tuner.budget import Budget
-from tuner.config import Config
-from tuner.errors import ConfigError, OlderSchemaError, TunerError, UsageError
-from tuner.evaluating import EvaluateJob, InterpretJob, RoundsJob, entry_names
+from tuner.errors import OlderSchemaError, UsageError
 from tuner.events import Listener, Notice, StudyStarted
 from tuner.files import config_file, winner_file
-from tuner.finals import Rounds
 from tuner.funnel import (
-    EVALUATE_LIMIT_S,
-    INTERPRET_LIMIT_S,
-    SET_UP_LIMIT_S,
     EstimateFunnel,
     Funnel,
     GpuFunnel,
 )
 from tuner.known import known_trials
 from tuner.machine import DEFAULT_TARGET, Machine
+from tuner.one_config import check_config, refuse_empty, time_config
+from tuner.operator_summary import operator_summary
 from tuner.operators import get, names
-from tuner.outcomes import outcome_of
 from tuner.problem import Problem, Scalar
 from tuner.protocols import ESTIMATE_PROTOCOL, GRAPH_PROTOCOL
+from tuner.querying import Filters, QueryResult, result, selection
 from tuner.regression.comparing import compare
-from tuner.regression.points import as_point
+from tuner.regression.points import as_point, make_point
 from tuner.regression.report import RegressionReport
 from tuner.results import OperatorSummary, TimeResult, TuneResult
 from tuner.search import DEFAULT_SAMPLER, check_sampler, make_proposer
-from tuner.space import BoundSpace, load_space
+from tuner.space import load_space
 from tuner.store.location import default_url
 from tuner.store.records import StoredWinner, StudyDetail, StudySpec, StudySummary
 from tuner.store.store import Store
@@ -47,12 +42,9 @@ from tuner.targets import target as named_target
 from tuner.tickets import TicketOffice
 from tuner.toolchain import triton_version as installed_triton
 from tuner.trial import CheckReport
-from tuner.worker.messages import Done, Reply
 from tuner.workspace import Workspace
 
 DEFAULT_TRIALS = 200
-_TIME_ROUNDS = 30
-_TIME_LIMIT_S = 180.0
 
 
 def make_problem(
@@ -99,7 +91,7 @@ def tune(
     processes = _machine(target, gpu, workers)  # refuses what it can before a database is made
     with Store.open(db or default_url()) as store, processes as machine:
         bound = chosen.bind(problem, machine.device, gpu=machine.measures)
-        _refuse_empty(bound)
+        refuse_empty(bound)
         spec = StudySpec(
             problem=problem,
             device=machine.device,
@@ -181,6 +173,42 @@ def show(study: str, *, db: str | None = None) -> StudyDetail:
         return store.study(study)
 
 
+def query(
+    what: str = "trials",
+    *,
+    operator: str | None = None,
+    shape: str = "",
+    dtype: str | None = None,
+    device: str | None = None,
+    triton: str = "",
+    torch: str = "",
+    driver: str = "",
+    stack: str = "",
+    since: str | None = None,
+    until: str | None = None,
+    outcomes: tuple[str, ...] = (),
+    template: str | None = None,
+    estimated: bool = False,
+    sort: Iterable[str] = (),
+    group_by: Iterable[str] = (),
+    limit: int | None = None,
+    db: str | None = None,
+) -> QueryResult:
+    """Stored ``trials``, ``measurements`` or ``winners`` as a table, the newest first; times in microseconds.
+
+    ``shape``: sizes or ranges, ``"cols=1024..8192,rows=4096"``. ``device``: part of a name. Versions are whole or up to
+    a dot. ``since`` and ``until``: dates or moments (UTC). ``outcomes``: none gives what is right and timed,
+    ``("all",)`` everything. ``sort``: columns or shape parameters, with ``-`` the largest first. ``group_by``: counts
+    rows, with the fastest and slowest time. Measured only, or with ``estimated`` estimated only. Raises ``UsageError``.
+    """
+    named = {"triton": triton, "torch": torch, "driver": driver, "stack": stack, "since": since, "until": until}
+    point = make_point({name: value for name, value in named.items() if value}, "query")
+    filters = Filters(operator, shape, dtype, device, point, template, outcomes, estimated)
+    with _reading(db) as store:
+        chosen = selection(store.history.catalogue(), what, filters, sort, group_by, limit)
+        return result(*store.history.rows(chosen), limit)
+
+
 def regressions(
     before: str | Mapping[str, str] = "",
     after: str | Mapping[str, str] = "",
@@ -223,7 +251,7 @@ def render(
     """
     if not best:
         bound = load_space(space or problem.operator).bind(problem, named_target(device or DEFAULT_TARGET))
-        _refuse_empty(bound)
+        refuse_empty(bound)
         return config_file(bound, bound.parse(config or ""), triton_version)
     if config is not None:
         raise UsageError("ask for the best config or name one, not both")
@@ -250,18 +278,7 @@ def check(
     """
     chosen = load_space(space or problem.operator)
     with _machine(target, gpu, 1) as machine:
-        bound, candidate_config, office = _one(
-            chosen.bind(problem, machine.device, gpu=machine.measures), config, machine
-        )
-        candidate = office.candidate(candidate_config)
-        if machine.measures:
-            job = EvaluateJob(problem, machine.device, candidate, seed, measure=False)
-            reply = machine.gpu.run(job, SET_UP_LIMIT_S + EVALUATE_LIMIT_S)
-        else:
-            machine.gpu.kill()
-            reply = machine.interpreter().run(InterpretJob(problem, candidate, seed), INTERPRET_LIMIT_S)
-        report: CheckReport = _value(reply, bound, candidate_config).check
-        return report
+        return check_config(machine, chosen, problem, config, seed)
 
 
 def time(
@@ -279,49 +296,12 @@ def time(
     """
     chosen = load_space(space or problem.operator)
     with _machine(None, True, 1) as machine, _holding_gpu(machine, lambda event: None):
-        bound, picked, office = _one(chosen.bind(problem, machine.device), config, machine)
-        plain = bound.plain()[0]
-        configs = [picked] if plain.key == picked.key else [picked, plain]
-        candidates = tuple(office.candidate(c) for c in configs)
-        job = RoundsJob(problem, machine.device, candidates, 0, _TIME_ROUNDS, seed, check_first=True)
-        result = _value(machine.gpu.run(job, _TIME_LIMIT_S), bound, picked)
-        rounds = Rounds()
-        rounds.add(result)
-        measured = {
-            name: rounds.measurement(name, "time") for name in entry_names(candidates) if name in rounds.samples
-        }
-        return TimeResult(
-            problem=problem,
-            config=picked,
-            device=machine.device,
-            stack=machine.stack,
-            check=result.checks[picked.key],
-            measurement=measured.get(picked.key),
-            anchor=measured.get(plain.key),
-        )
+        return time_config(machine, chosen, problem, config, seed)
 
 
 def list_operators(*, target: str | None = None) -> list[OperatorSummary]:
     """What can be tuned, with the number of valid configs of an example problem on ``target`` (sm_90 by default)."""
-    device = named_target(target or DEFAULT_TARGET)
-    summaries = []
-    for name in names():
-        operator, chosen = get(name), load_space(name)
-        example = operator.example()
-        summaries.append(
-            OperatorSummary(
-                name=name,
-                summary=operator.summary,
-                shape_parameters=operator.shape_parameters,
-                options=operator.options,
-                dtypes=operator.dtypes,
-                templates=tuple(chosen.templates),
-                example=example,
-                target=device.name,
-                valid_configs=chosen.bind(example, device).size(),
-            )
-        )
-    return summaries
+    return [operator_summary(name, named_target(target or DEFAULT_TARGET)) for name in names()]
 
 
 def _check_budget(trials: int | None, time_s: float | None) -> None:
@@ -357,21 +337,3 @@ def _reading(db: str | None) -> Iterator[Store]:
         store = Store.open(url, create=False, write=False)
     with store:
         yield store
-
-
-def _refuse_empty(bound: BoundSpace) -> None:
-    if not bound.templates:
-        reasons = "; ".join(f"{name}: {why}" for name, why in bound.refused.items())
-        raise ConfigError(f"no template applies to {bound.problem.label} on {bound.device.name}: {reasons}")
-
-
-def _one(bound: BoundSpace, config: str | None, machine: Machine) -> tuple[BoundSpace, Config, TicketOffice]:
-    _refuse_empty(bound)
-    return bound, bound.parse(config or ""), TicketOffice(bound, machine.workspace, machine.stack.triton)
-
-
-def _value(reply: Reply, bound: BoundSpace, config: Config) -> Any:
-    if isinstance(reply, Done):
-        return reply.value
-    outcome, reason = outcome_of(reply, "run")
-    raise TunerError(f"{config.label} on {bound.device.name}: {outcome}: {reason}")

@@ -16,6 +16,7 @@ from tuner.cli import run
 from tuner.config import Config
 from tuner.device import Device, Stack
 from tuner.operators import get
+from tuner.querying import QueryResult
 from tuner.regression.effect import Effect
 from tuner.regression.fairness import Conditions
 from tuner.regression.noise import NoiseFloor
@@ -133,6 +134,17 @@ def detail(mode: str = "measured") -> StudyDetail:
     )
 
 
+def query_result() -> QueryResult:
+    """One trial."""
+    record = {
+        "trial": 5, "operator": "softmax", "problem": PROBLEM.label, "shape": PROBLEM.sizes, "dtype": "bf16",
+        "options": {}, "device": DEVICE.name, "triton": "3.6.0", "torch": "2.11.0", "driver": "", "basis": "measured",
+        "template": "online", "config": FAST.label, "outcome": "timed", "reason": "", "time_us": 12.345,
+        "variant": "ab" * 32, "stack": "0" * 16, "created_at": NOW,
+    }  # fmt: skip
+    return QueryResult(tuple(record), (tuple(record.values()),))
+
+
 def regression_report() -> RegressionReport:
     """Three winners: one slower, one wrong, one the same."""
     conditions = Conditions(1980.0, 1980.0, 1980.0, 3201.0, ())
@@ -182,6 +194,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
             "best": winner(),
             "studies": [measured],
             "show": detail(),
+            "query": query_result(),
             "regressions": regression_report(),
             "render": "import triton\n",
             "check": RIGHT,

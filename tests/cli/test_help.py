@@ -8,7 +8,7 @@ import pytest
 
 from tuner.cli import run
 
-COMMANDS = ("doctor", "operators", "tune", "best", "studies", "show", "regressions", "render", "check", "time")
+COMMANDS = ("doctor", "operators", "tune", "best", "studies", "show", "query", "regressions", "render", "check", "time")
 HEAVY = ("torch", "triton", "optuna", "sqlalchemy", "alembic", "libcst", "pydantic", "numpy", "yaml", "rich")
 
 

@@ -15,6 +15,7 @@ from tuner.store.history import (
     trials_statement,
     winners_statement,
 )
+from tuner.store.listing import Selection, statement_for
 from tuner.store.records import WinnerRecord
 from tuner.store.store import Store
 
@@ -44,6 +45,28 @@ def test_no_read_walks_through_all_trials_or_measurements(store: Store, statemen
     steps = plan(store, statement)
     assert wanted in steps
     assert "SCAN tuner_trial" not in steps and "SCAN tuner_measurement" not in steps
+
+
+@pytest.mark.parametrize(
+    ("selection", "wanted"),
+    [
+        (Selection(problem_keys=[PROBLEM.key]), "(problem_key=?"),
+        (Selection(device_keys=[H200.key], stack_keys=[STACK.key]), "ix_tuner_trial_place (device_key=?"),
+        (Selection("measurements", problem_keys=[PROBLEM.key]), "SEARCH tuner_measurement USING INDEX"),
+        (Selection("winners"), "SEARCH tuner_winner_1 USING INDEX ix_tuner_winner_best"),
+        (
+            Selection(device_keys=None, outcomes=None, limit=50),
+            "SCAN tuner_trial\n",
+        ),  # in the order of its key, and no sort
+    ],
+)
+def test_a_query_goes_by_the_indexes_of_what_it_names(store: Store, selection: Selection, wanted: str) -> None:
+    steps = plan(store, statement_for(selection))
+    assert wanted in f"{steps}\n"
+    if selection.problem_keys:
+        assert "SCAN tuner_trial" not in steps and "SCAN tuner_measurement" not in steps
+    if selection.limit:
+        assert "TEMP B-TREE" not in steps
 
 
 def test_the_best_winner_is_found_by_an_index(store: Store) -> None:

@@ -11,11 +11,13 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from store_samples import ESTIMATED_STACK, VARIANT, failed, measurement, spec, timed
 
+from tests.checkout import checkout
 from tuner.shipped import migrations_dir
 from tuner.store.migrating import HEAD, known_revisions
 from tuner.store.models import VERSION_TABLE, Base
 from tuner.store.records import WinnerRecord
 from tuner.store.schema import schema_sql
+from tuner.store.schema_page import schema_page
 from tuner.store.store import Store
 from tuner.trial import Outcome
 
@@ -39,6 +41,11 @@ def test_the_models_are_what_the_migrations_make(store: Store) -> None:
 def test_the_schema_as_text_is_that_of_the_migrations() -> None:
     committed = (migrations_dir() / "schema.sql").read_text(encoding="utf-8")
     assert committed == schema_sql(), "run: python -m tuner.store.schema db/schema.sql"
+
+
+def test_the_page_about_the_schema_is_that_of_the_models() -> None:
+    page = (checkout() / "docs/schema.md").read_text(encoding="utf-8")
+    assert page == schema_page(), "run: python -m tuner.store.schema_page docs/schema.md"
 
 
 def test_the_newest_migration_is_the_one_that_the_program_wants() -> None:

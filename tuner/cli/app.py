@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tuner.cli import best, check, doctor, operators, regressions, render, studies, tune
+from tuner.cli import best, check, doctor, operators, query, regressions, render, studies, tune
 
 
 def command() -> Callable[..., Any]:
@@ -34,6 +34,7 @@ def _app() -> typer.Typer:
         best.best,
         studies.studies,
         studies.show,
+        query.query,
         regressions.regressions,
         render.render,
         check.check,

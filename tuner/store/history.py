@@ -20,6 +20,7 @@ from tuner.store.history_records import (
     TrialAt,
     WinnerAt,
 )
+from tuner.store.listing import Selection, rows
 from tuner.store.models import DeviceRow, MeasurementRow, ProblemRow, StackRow, TrialRow, VariantRow, WinnerRow
 from tuner.store.rows import problem_of
 from tuner.store.transactions import Database
@@ -39,6 +40,10 @@ class History:
     def catalogue(self) -> Catalogue:
         """Every problem, device and stack by key."""
         return self._database.read(_catalogue)
+
+    def rows(self, selection: Selection) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        """The names of the columns and the rows of a selection."""
+        return self._database.read(lambda c: rows(c, selection))
 
     def stack_uses(self, mode: str) -> list[StackUse]:
         """Which stacks of ``mode`` have trials on which devices, the stack stored first first."""

@@ -73,11 +73,11 @@ class DeviceRow(Base):
     """A device as tuned for; ``data`` is the whole ``Device``."""
 
     __tablename__ = "tuner_device"
-    key: Mapped[str] = mapped_column(Key, primary_key=True)
+    key: Mapped[str] = mapped_column(Key, primary_key=True, doc="hash of name and limits")
     name: Mapped[str] = mapped_column(String(200), index=True)
-    backend: Mapped[str] = mapped_column(String(20))
-    arch: Mapped[str] = mapped_column(String(20))
-    data: Mapped[dict[str, Any]] = mapped_column(Json)
+    backend: Mapped[str] = mapped_column(String(20), doc="cuda or hip")
+    arch: Mapped[str] = mapped_column(String(20), doc="90 for sm_90, gfx942 for an MI300X")
+    data: Mapped[dict[str, Any]] = mapped_column(Json, doc="every field of the device")
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
 
@@ -85,13 +85,13 @@ class StackRow(Base):
     """A software stack; ``data`` is the whole ``Stack``."""
 
     __tablename__ = "tuner_stack"
-    key: Mapped[str] = mapped_column(Key, primary_key=True)
-    mode: Mapped[str] = mapped_column(String(10))
-    label: Mapped[str] = mapped_column(String(200))
+    key: Mapped[str] = mapped_column(Key, primary_key=True, doc="hash of everything in it")
+    mode: Mapped[str] = mapped_column(String(10), doc="measured or estimated")
+    label: Mapped[str] = mapped_column(String(200), doc="for people")
     triton: Mapped[str] = mapped_column(String(60))
     torch: Mapped[str] = mapped_column(String(60))
     driver: Mapped[str] = mapped_column(String(60))
-    data: Mapped[dict[str, Any]] = mapped_column(Json)
+    data: Mapped[dict[str, Any]] = mapped_column(Json, doc="every field of the stack")
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
 
@@ -99,12 +99,12 @@ class ProblemRow(Base):
     """A problem. ``shape`` and ``options`` keep the operator's order."""
 
     __tablename__ = "tuner_problem"
-    key: Mapped[str] = mapped_column(Key, primary_key=True)
+    key: Mapped[str] = mapped_column(Key, primary_key=True, doc="hash of operator, shape, dtype and options")
     operator: Mapped[str] = mapped_column(String(100), index=True)
-    label: Mapped[str] = mapped_column(Text)
-    shape: Mapped[dict[str, Any]] = mapped_column(Json)
+    label: Mapped[str] = mapped_column(Text, doc="for people")
+    shape: Mapped[dict[str, Any]] = mapped_column(Json, doc="sizes by name, in the operator's order")
     dtype: Mapped[str] = mapped_column(String(10))
-    options: Mapped[dict[str, Any]] = mapped_column(Json)
+    options: Mapped[dict[str, Any]] = mapped_column(Json, doc="flags and scalars by name")
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
 
@@ -112,13 +112,15 @@ class VariantRow(Base):
     """A rendered source under the SHA-256 of its text."""
 
     __tablename__ = "tuner_variant"
-    id: Mapped[str] = mapped_column(Hash, primary_key=True)
+    id: Mapped[str] = mapped_column(Hash, primary_key=True, doc="SHA-256 of the source")
     operator: Mapped[str] = mapped_column(String(100))
     template: Mapped[str] = mapped_column(String(100))
-    template_hash: Mapped[str] = mapped_column(Hash, index=True)
-    switches: Mapped[dict[str, Any]] = mapped_column(Json)
-    exp2: Mapped[str] = mapped_column(String(20))
-    source: Mapped[str] = mapped_column(Text)
+    template_hash: Mapped[str] = mapped_column(Hash, index=True, doc="SHA-256 of the template's text")
+    switches: Mapped[dict[str, Any]] = mapped_column(Json, doc="those that were fixed, by name")
+    exp2: Mapped[str] = mapped_column(
+        String(20), doc="how the base-2 exponential is spelt: tl.exp2, tl.math.exp2 or shim"
+    )
+    source: Mapped[str] = mapped_column(Text, doc="stands alone: torch and Triton only")
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
 
@@ -126,9 +128,11 @@ class SpaceRow(Base):
     """A search space's text under the digest of its content."""
 
     __tablename__ = "tuner_space"
-    digest: Mapped[str] = mapped_column(Hash, primary_key=True)
+    digest: Mapped[str] = mapped_column(
+        Hash, primary_key=True, doc="of the YAML's content and the applicable templates"
+    )
     name: Mapped[str] = mapped_column(String(100))
-    text: Mapped[str] = mapped_column(Text)
+    text: Mapped[str] = mapped_column(Text, doc="the YAML as it was")
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
 
@@ -143,29 +147,29 @@ class StudyRow(Base):
         Unique("problem_key", "device_key", "stack_key", "space_digest", "mode", name="uq_tuner_study_identity"),
     )
     id: Mapped[int] = mapped_column(Integer, primary_key=True)
-    uid: Mapped[str] = mapped_column(String(32), unique=True)
+    uid: Mapped[str] = mapped_column(String(32), unique=True, doc="unique over databases")
     name: Mapped[str] = mapped_column(String(200), unique=True)
     problem_key: Mapped[str] = mapped_column(ForeignKey("tuner_problem.key"))
     device_key: Mapped[str] = mapped_column(ForeignKey("tuner_device.key"))
     stack_key: Mapped[str] = mapped_column(ForeignKey("tuner_stack.key"))
     space_digest: Mapped[str] = mapped_column(ForeignKey("tuner_space.digest"))
-    mode: Mapped[str] = mapped_column(String(10))
+    mode: Mapped[str] = mapped_column(String(10), doc="measured or estimated")
     sampler: Mapped[str] = mapped_column(String(60))
     seed: Mapped[int] = mapped_column(BigInteger)
-    state: Mapped[str] = mapped_column(String(20))
-    max_trials: Mapped[int | None] = mapped_column(Integer)
-    max_seconds: Mapped[float | None] = mapped_column(Double)
-    protocol: Mapped[str] = mapped_column(String(60))
-    space_size: Mapped[int | None] = mapped_column(BigInteger)
-    optuna_name: Mapped[str] = mapped_column(String(200))
-    owner_host: Mapped[str | None] = mapped_column(String(255))
+    state: Mapped[str] = mapped_column(String(20), doc="running, interrupted or finished")
+    max_trials: Mapped[int | None] = mapped_column(Integer, doc="the budget of the last run")
+    max_seconds: Mapped[float | None] = mapped_column(Double, doc="the budget of the last run")
+    protocol: Mapped[str] = mapped_column(String(60), doc="how times were taken")
+    space_size: Mapped[int | None] = mapped_column(BigInteger, doc="valid configs")
+    optuna_name: Mapped[str] = mapped_column(String(200), doc="the study in Optuna's tables")
+    owner_host: Mapped[str | None] = mapped_column(String(255), doc="who runs it; nobody where NULL")
     owner_pid: Mapped[int | None] = mapped_column(Integer)
     owner_start: Mapped[str | None] = mapped_column(String(40))
-    heartbeat_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    wall_s: Mapped[float] = mapped_column(Double)
-    wall_s_before: Mapped[float] = mapped_column(Double)
-    gpu_busy_s: Mapped[float] = mapped_column(Double)
-    gpu_busy_s_before: Mapped[float] = mapped_column(Double)
+    heartbeat_at: Mapped[datetime | None] = mapped_column(UtcDateTime, doc="its last sign of life")
+    wall_s: Mapped[float] = mapped_column(Double, doc="seconds, over all runs")
+    wall_s_before: Mapped[float] = mapped_column(Double, doc="seconds, before the current run")
+    gpu_busy_s: Mapped[float] = mapped_column(Double, doc="seconds, over all runs")
+    gpu_busy_s_before: Mapped[float] = mapped_column(Double, doc="seconds, before the current run")
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
     finished_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
@@ -183,20 +187,28 @@ class TrialRow(Base):
     problem_key: Mapped[str] = mapped_column(ForeignKey("tuner_problem.key"))
     device_key: Mapped[str] = mapped_column(ForeignKey("tuner_device.key"))
     stack_key: Mapped[str] = mapped_column(ForeignKey("tuner_stack.key"))
-    config_key: Mapped[str] = mapped_column(Key)
+    config_key: Mapped[str] = mapped_column(Key, doc="hash of template, switches and launch parameters")
     variant_id: Mapped[str] = mapped_column(ForeignKey("tuner_variant.id"), index=True)
     template: Mapped[str] = mapped_column(String(100))
-    label: Mapped[str] = mapped_column(Text)
-    config: Mapped[dict[str, Any]] = mapped_column(Json)
-    outcome: Mapped[str] = mapped_column(String(20))
-    reason: Mapped[str] = mapped_column(Text)
-    value_us: Mapped[float | None] = mapped_column(Double)
-    binary_hash: Mapped[str | None] = mapped_column(Hash)
-    same_as: Mapped[str] = mapped_column(Key)
-    compile_report: Mapped[dict[str, Any] | None] = mapped_column(Json)
-    check_report: Mapped[dict[str, Any] | None] = mapped_column(Json)
+    label: Mapped[str] = mapped_column(Text, doc="the config, for people")
+    config: Mapped[dict[str, Any]] = mapped_column(Json, doc="template, switches, launch parameters")
+    outcome: Mapped[str] = mapped_column(
+        String(20), doc="how it ended: timed, pruned, wrong, out_of_resources, compile_error, crashed or timed_out"
+    )
+    reason: Mapped[str] = mapped_column(Text, doc="why, where it was not timed")
+    value_us: Mapped[float | None] = mapped_column(
+        Double, doc="microseconds that the search was told; only where timed"
+    )
+    binary_hash: Mapped[str | None] = mapped_column(Hash, doc="of machine code, grid and arguments")
+    same_as: Mapped[str] = mapped_column(
+        Key, doc="config key of the twin with the same binary that was measured in its place"
+    )
+    compile_report: Mapped[dict[str, Any] | None] = mapped_column(Json, doc="registers, shared memory, spills")
+    check_report: Mapped[dict[str, Any] | None] = mapped_column(
+        Json, doc="each input family with its largest error over the bound"
+    )
     seed: Mapped[int] = mapped_column(BigInteger)
-    seconds: Mapped[dict[str, Any]] = mapped_column(Json)
+    seconds: Mapped[dict[str, Any]] = mapped_column(Json, doc="what each stage took")
     created_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
@@ -208,8 +220,8 @@ class StudyTrialRow(Base):
     __table_args__ = (Unique("study_id", "ordinal", name="uq_tuner_study_trial_ordinal"),)
     study_id: Mapped[int] = mapped_column(ForeignKey("tuner_study.id"), primary_key=True)
     trial_id: Mapped[int] = mapped_column(ForeignKey("tuner_trial.id"), primary_key=True, index=True)
-    ordinal: Mapped[int] = mapped_column(Integer)
-    reused: Mapped[bool] = mapped_column(Boolean)
+    ordinal: Mapped[int] = mapped_column(Integer, doc="its place in the study")
+    reused: Mapped[bool] = mapped_column(Boolean, doc="known before the study asked for it")
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
 
@@ -223,17 +235,19 @@ class MeasurementRow(Base):
     )
     id: Mapped[int] = mapped_column(Integer, primary_key=True)
     trial_id: Mapped[int] = mapped_column(ForeignKey("tuner_trial.id"))
-    digest: Mapped[str] = mapped_column(String(32))
-    stage: Mapped[str] = mapped_column(String(20))
-    protocol: Mapped[str] = mapped_column(String(60))
-    median_us: Mapped[float] = mapped_column(Double)
-    low_us: Mapped[float] = mapped_column(Double)
-    high_us: Mapped[float] = mapped_column(Double)
+    digest: Mapped[str] = mapped_column(String(32), doc="of the content")
+    stage: Mapped[str] = mapped_column(String(20), doc="screen, final, remeasure or estimate")
+    protocol: Mapped[str] = mapped_column(String(60), doc="how times were taken")
+    median_us: Mapped[float] = mapped_column(Double, doc="microseconds a call")
+    low_us: Mapped[float] = mapped_column(Double, doc="lower end of the median's 95 % interval")
+    high_us: Mapped[float] = mapped_column(Double, doc="upper end")
     sample_count: Mapped[int] = mapped_column(Integer)
-    samples_us: Mapped[list[float]] = mapped_column(Json)
-    rounds: Mapped[list[int]] = mapped_column(Json)
-    processes: Mapped[list[int]] = mapped_column(Json)
-    states: Mapped[list[dict[str, Any]]] = mapped_column(Json)
+    samples_us: Mapped[list[float]] = mapped_column(Json, doc="microseconds a call, one a sample, in the order taken")
+    rounds: Mapped[list[int]] = mapped_column(Json, doc="the round of each sample")
+    processes: Mapped[list[int]] = mapped_column(Json, doc="the process that took each sample")
+    states: Mapped[list[dict[str, Any]]] = mapped_column(
+        Json, doc="clocks, temperature, power and throttle reasons: one a sample, or one for all"
+    )
     notes: Mapped[list[str]] = mapped_column(Json)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
 
@@ -244,24 +258,24 @@ class WinnerRow(Base):
     __tablename__ = "tuner_winner"
     __table_args__ = (Index("ix_tuner_winner_best", "problem_key", "device_key", "estimated", "created_at"),)
     id: Mapped[int] = mapped_column(Integer, primary_key=True)
-    uid: Mapped[str] = mapped_column(String(32), unique=True)
+    uid: Mapped[str] = mapped_column(String(32), unique=True, doc="unique over databases")
     study_id: Mapped[int] = mapped_column(ForeignKey("tuner_study.id"), index=True)
     trial_id: Mapped[int] = mapped_column(ForeignKey("tuner_trial.id"), index=True)
     problem_key: Mapped[str] = mapped_column(ForeignKey("tuner_problem.key"))
     device_key: Mapped[str] = mapped_column(ForeignKey("tuner_device.key"))
     stack_key: Mapped[str] = mapped_column(ForeignKey("tuner_stack.key"))
-    kind: Mapped[str] = mapped_column(String(10))
-    verdict: Mapped[str] = mapped_column(Text)
-    estimated: Mapped[bool] = mapped_column(Boolean)
-    median_us: Mapped[float] = mapped_column(Double)
-    low_us: Mapped[float] = mapped_column(Double)
-    high_us: Mapped[float] = mapped_column(Double)
-    margin: Mapped[float | None] = mapped_column(Double)
-    margin_low: Mapped[float | None] = mapped_column(Double)
-    margin_high: Mapped[float | None] = mapped_column(Double)
-    plain_key: Mapped[str] = mapped_column(Key)
-    plain_us: Mapped[float | None] = mapped_column(Double)
-    speedup: Mapped[float | None] = mapped_column(Double)
-    tie_set: Mapped[list[str]] = mapped_column(Json)
-    finalists: Mapped[list[dict[str, Any]]] = mapped_column(Json)
+    kind: Mapped[str] = mapped_column(String(10), doc="winner or tie")
+    verdict: Mapped[str] = mapped_column(Text, doc="in words")
+    estimated: Mapped[bool] = mapped_column(Boolean, doc="whether its times are estimates")
+    median_us: Mapped[float] = mapped_column(Double, doc="microseconds a call")
+    low_us: Mapped[float] = mapped_column(Double, doc="lower end of its 95 % interval")
+    high_us: Mapped[float] = mapped_column(Double, doc="upper end")
+    margin: Mapped[float | None] = mapped_column(Double, doc="by how much it beats the next: 0.03 is 3 %")
+    margin_low: Mapped[float | None] = mapped_column(Double, doc="lower end of the margin's interval")
+    margin_high: Mapped[float | None] = mapped_column(Double, doc="upper end")
+    plain_key: Mapped[str] = mapped_column(Key, doc="config key of the plain config it was compared with")
+    plain_us: Mapped[float | None] = mapped_column(Double, doc="the plain config's time, microseconds")
+    speedup: Mapped[float | None] = mapped_column(Double, doc="plain_us over median_us")
+    tie_set: Mapped[list[str]] = mapped_column(Json, doc="config keys that cannot be told apart")
+    finalists: Mapped[list[dict[str, Any]]] = mapped_column(Json, doc="key, label and time of each")
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)

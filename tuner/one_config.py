@@ -1,0 +1,80 @@
+"""One config alone: checked, or checked and then measured beside the plain config. Nothing is stored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tuner.config import Config
+from tuner.errors import ConfigError, TunerError
+from tuner.evaluating import EvaluateJob, InterpretJob, RoundsJob, entry_names
+from tuner.finals import Rounds
+from tuner.funnel import EVALUATE_LIMIT_S, INTERPRET_LIMIT_S, SET_UP_LIMIT_S
+from tuner.machine import Machine
+from tuner.outcomes import outcome_of
+from tuner.problem import Problem
+from tuner.results import TimeResult
+from tuner.space import BoundSpace, Space
+from tuner.tickets import TicketOffice
+from tuner.trial import CheckReport
+from tuner.worker.messages import Done, Reply
+
+_TIME_ROUNDS = 30
+_TIME_LIMIT_S = 180.0
+
+
+def check_config(machine: Machine, space: Space, problem: Problem, config: str | None, seed: int) -> CheckReport:
+    """The check of the config that ``config`` names (None: the first plain one), as ``tuner.api.check``."""
+    bound, chosen, office = _one(machine, space, problem, config)
+    candidate = office.candidate(chosen)
+    if machine.measures:
+        job = EvaluateJob(problem, machine.device, candidate, seed, measure=False)
+        reply = machine.gpu.run(job, SET_UP_LIMIT_S + EVALUATE_LIMIT_S)
+    else:
+        machine.gpu.kill()
+        reply = machine.interpreter().run(InterpretJob(problem, candidate, seed), INTERPRET_LIMIT_S)
+    report: CheckReport = _value(reply, bound, chosen).check
+    return report
+
+
+def time_config(machine: Machine, space: Space, problem: Problem, config: str | None, seed: int) -> TimeResult:
+    """The config (None: the first plain one) beside the plain one in interleaved rounds, as ``tuner.api.time``."""
+    bound, picked, office = _one(machine, space, problem, config)
+    plain = bound.plain()[0]
+    configs = [picked] if plain.key == picked.key else [picked, plain]
+    candidates = tuple(office.candidate(c) for c in configs)
+    job = RoundsJob(problem, machine.device, candidates, 0, _TIME_ROUNDS, seed, check_first=True)
+    result = _value(machine.gpu.run(job, _TIME_LIMIT_S), bound, picked)
+    rounds = Rounds()
+    rounds.add(result)
+    measured = {name: rounds.measurement(name, "time") for name in entry_names(candidates) if name in rounds.samples}
+    return TimeResult(
+        problem=problem,
+        config=picked,
+        device=machine.device,
+        stack=machine.stack,
+        check=result.checks[picked.key],
+        measurement=measured.get(picked.key),
+        anchor=measured.get(plain.key),
+    )
+
+
+def refuse_empty(bound: BoundSpace) -> None:
+    """Raises ``ConfigError`` where no template applies."""
+    if not bound.templates:
+        reasons = "; ".join(f"{name}: {why}" for name, why in bound.refused.items())
+        raise ConfigError(f"no template applies to {bound.problem.label} on {bound.device.name}: {reasons}")
+
+
+def _one(
+    machine: Machine, space: Space, problem: Problem, config: str | None
+) -> tuple[BoundSpace, Config, TicketOffice]:
+    bound = space.bind(problem, machine.device, gpu=machine.measures)
+    refuse_empty(bound)
+    return bound, bound.parse(config or ""), TicketOffice(bound, machine.workspace, machine.stack.triton)
+
+
+def _value(reply: Reply, bound: BoundSpace, config: Config) -> Any:
+    if isinstance(reply, Done):
+        return reply.value
+    outcome, reason = outcome_of(reply, "run")
+    raise TunerError(f"{config.label} on {bound.device.name}: {outcome}: {reason}")

@@ -1,0 +1,86 @@
+"""Tables as text and files: CSV, JSON and, where pyarrow is installed, Parquet."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from tuner.errors import MissingError, UsageError
+
+CSV, JSON, PARQUET = "csv", "json", "parquet"
+SUFFIXES = {".csv": CSV, ".json": JSON, ".parquet": PARQUET}
+
+
+def format_of(path: Path) -> str:
+    """The format that a file's name asks for. Raises ``UsageError``."""
+    try:
+        return SUFFIXES[path.suffix.lower()]
+    except KeyError:
+        raise UsageError(
+            f"{path}: the name must end in {', '.join(SUFFIXES)}, or --format must say what it is"
+        ) from None
+
+
+def csv_text(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """A header and the rows; what is missing is empty, shapes and options are ``name=value`` with spaces between."""
+    written = io.StringIO()
+    writer = csv.writer(written, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([_cell(value) for value in row] for row in rows)
+    return written.getvalue()
+
+
+def json_text(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """A list of objects."""
+    records = [{c: _plain(v) for c, v in zip(columns, row, strict=True)} for row in rows]
+    return json.dumps(records, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def write_table(path: Path, form: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Writes the table as ``csv``, ``json`` or ``parquet``.
+
+    Raises ``MissingError`` for Parquet without pyarrow, ``UsageError`` where the file cannot be written.
+    """
+    try:
+        if form == PARQUET:
+            _write_parquet(path, columns, rows)
+        else:
+            path.write_text((csv_text if form == CSV else json_text)(columns, rows), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror or error}; choose another --output") from error
+
+
+def require_parquet() -> Any:
+    """pyarrow. Raises ``MissingError`` with what to do."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise MissingError(
+            "Parquet needs the Python package pyarrow, which is not installed: "
+            "pip install 'triton-variant-tuner[parquet]', or write .csv or .json"
+        ) from None
+    return pyarrow
+
+
+def _write_parquet(path: Path, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    pyarrow = require_parquet()
+    # Moments keep their type; shapes and options are text, since their names differ from row to row.
+    cells = [[value if isinstance(value, datetime) else _cell(value) for value in row] for row in rows]
+    arrays = {name: [row[n] for row in cells] for n, name in enumerate(columns)}
+    pyarrow.parquet.write_table(pyarrow.table(arrays), path)
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, dict):
+        return " ".join(f"{name}={item}" for name, item in value.items() if item is not None)
+    return value.isoformat() if isinstance(value, datetime) else value
+
+
+def _plain(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, datetime) else value
