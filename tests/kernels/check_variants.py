@@ -21,7 +21,7 @@ from tuner.space import load_space
 from tuner.targets import target
 
 # So few that a persistent program computes several rows or tiles even at the small shapes of the check.
-FEW_PROGRAMS = 3
+FEW_PROGRAMS = 2
 
 
 def run(

@@ -4,7 +4,8 @@
 randn           standard normal q, k, v
 rising          the row's maximum grows from tile to tile, by 60 nats over the keys
 falling_far     it falls by 700 nats, more than 128 / log2(e) per tile of three: a wrong alpha overflows
-needle          each query attends to one key; over the queries every tile of keys is decisive once
+needle          each query attends to one key; over the queries every tile of keys is decisive once; all logits of a
+                third of the queries lie 300 lower, so that the maximum of another query underflows them
 very_negative   every logit far below any finite sentinel that kernels use for -inf
 negative        every logit about -300: a maximum that starts at 0 underflows
 coverage        equal logits, v one-hot of the key's group: a lost or doubled tile shows in its own columns
@@ -103,11 +104,14 @@ def _needle(draw: _Draw) -> None:
     seen = (query + 1 + kv_len - q_len).clamp(1, kv_len) if draw.causal else torch.full_like(query, kv_len)
     target = (query * 37 + 11) % seen
     draw.k.sign_()
+    draw.k[..., 0] = 1.0
     group = draw.q.shape[1] // draw.k.shape[1]
     # The decisive logit is 45 and the others are normal about 0, whatever the scale.
     strength = min(45.0 / (draw.scale * draw.q.shape[3]), _LARGEST[draw.dtype])
     for head in range(draw.q.shape[1]):
         draw.q[:, head] = draw.k[:, head // group][:, target] * strength
+        low = (query * 37 % 101 + head) % 3 == 0  # no step from query to query keeps to either kind
+        draw.q[:, head, low, 0] = -min(300.0 / draw.scale, _LARGEST[draw.dtype])
 
 
 def _very_negative(draw: _Draw) -> None:

@@ -34,10 +34,11 @@ def softmax_problems(
         lowest = (limit - 1) * tile + tile // 2  # a template of one block per row is compiled for (tile/2, tile]
         candidates = [_in_class(top - 3, lowest, top - 1, wanted), _in_class(lowest + 1, lowest, top, wanted), top]
     else:
-        # A ragged tail after three tiles, one partial tile, three tiles as even as the class allows, and many tiles.
+        # A ragged tail after three tiles, one partial tile, three tiles as even as the class allows, and many tiles
+        # with a lone column after them.
         candidates = [_ragged(3 * tile + max(1, tile // 3), tile, wanted), _ragged(max(1, tile // 2 + 1), tile, wanted)]
         candidates.append(_in_class(3 * tile, 0, None, wanted))
-        candidates.append(_ragged(_MANY_TILES * tile + max(1, tile // 3), tile, wanted))
+        candidates.append(_ragged(_MANY_TILES * tile + 1, tile, wanted))
     shapes = []
     for cols in dict.fromkeys(c for c in candidates if c is not None):
         if integer_class(cols) == wanted:
@@ -58,7 +59,7 @@ def attention_problems(
     same_binary: bool,
 ) -> list[dict[str, int]]:
     """Shapes for attention: the main one; for causal problems more queries than keys, and as many; whole tiles; many
-    tiles of keys, and of queries; and a single tile with more batches and heads."""
+    tiles of keys, and of queries, with a lone one after them; and a single tile with more batches and heads."""
     q_tile, kv_tile = tiles.get("q_len", _ALIGNED), tiles.get("kv_len", _ALIGNED)
     heads, kv_heads = small_heads(sizes["heads"], sizes["kv_heads"], same_binary)
     q_limit = max_tiles["q_len"] * q_tile if "q_len" in max_tiles else None
@@ -76,7 +77,9 @@ def attention_problems(
     queries = q_length(2 * q_tile + max(1, q_tile // 3))
     if causal:
         # More keys than queries: the diagonal crosses the tiles off their corners.
-        keys = kv_length(max(3 * kv_tile, queries + kv_tile) + max(1, kv_tile // 3))
+        keys = max(3 * kv_tile, queries + kv_tile) + max(1, kv_tile // 3)
+        # A tile of keys ends one key beyond those that the first query of a tile sees: a tile too many shows.
+        keys = kv_length(keys + (queries - 2 - keys) % kv_tile)
     lengths = [(queries, keys)]
     if causal:
         few = kv_length(kv_tile + max(1, kv_tile // 3))
@@ -88,8 +91,7 @@ def attention_problems(
     one_q, one_kv = q_length(max(1, q_tile // 3)), kv_length(max(1, kv_tile // 3))
     whole = (q_length(2 * q_tile, ragged=False), kv_length(3 * kv_tile, ragged=False))
     long = _MANY_TILES if same_binary else min(_LONG_TILES, max(_MANY_TILES, sizes["kv_len"] // kv_tile))
-    lengths += [whole, (one_q, kv_length(long * kv_tile + max(1, kv_tile // 3)))]
-    lengths.append((q_length(3 * q_tile + max(1, q_tile // 3)), one_kv))
+    lengths += [whole, (one_q, kv_length(long * kv_tile + 1)), (q_length(3 * q_tile + 1), one_kv)]
     # One batch: what is kept of these shapes (inputs, references) must fit beside the tuned problem's for every tile
     # size. The last shape has more batches and heads.
     grouped = {"batch": 1, "heads": heads, "kv_heads": kv_heads, "head_dim": sizes["head_dim"]}

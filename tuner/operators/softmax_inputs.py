@@ -2,12 +2,14 @@
 
 =============== ====================================================================================================
 randn           standard normal
-masked          -inf entries: the first half of a row, the second half, all but the last column, 70 % at random, and
-                (row 1) all of them; a tile of nothing but -inf comes first, last and between
+masked          -inf entries: the first half of a row, all of them, all but the last column, the second half, 70 % at
+                random; a tile of nothing but -inf comes first, last and between. What is left of every third row lies
+                200 lower, so that a maximum of 0 that a guard leaves behind underflows it
 rising          the maximum grows in every tile, by tens of nats over three tiles
 falling         the maximum falls by more than 128 / log2(e) nats per tile of three, so that a wrong alpha overflows
 very_negative   every value far below any finite sentinel that fits the format
-one_hot         one value decides the row, in another column of every row
+one_hot         one value decides the row, in another column of every row; a third of the rows lie 300 lower, so that
+                the maximum of another row underflows them
 huge            standard normal times 64
 constant        every value of a row the same
 tiny            standard normal times 2^-13: weights that are all but equal
@@ -75,11 +77,11 @@ def _masked(x: torch.Tensor, row: torch.Tensor, dtype: str) -> torch.Tensor:
     scattered = (column * 7919 + row * 104729) % 1000 < 700
     mask = (kind == 0) & (place < 0.5)
     mask |= kind == 1
-    mask |= (kind == 2) & (place >= 0.5)
-    mask |= (kind == 3) & (column < cols - 1)
+    mask |= (kind == 2) & (column < cols - 1)
+    mask |= (kind == 3) & (place >= 0.5)
     mask |= (kind == 4) & scattered
     mask |= (kind == 5) & (place > 0.3) & (place < 0.8)
-    return x.masked_fill(mask, float("-inf"))
+    return (x - 200.0 * (row % 3 == 0)).masked_fill(mask, float("-inf"))
 
 
 def _lowest(x: torch.Tensor, row: torch.Tensor, dtype: str) -> torch.Tensor:
@@ -109,7 +111,8 @@ def _very_negative(x: torch.Tensor, row: torch.Tensor, dtype: str) -> torch.Tens
 def _one_hot(x: torch.Tensor, row: torch.Tensor, dtype: str) -> torch.Tensor:
     cols = x.shape[1]
     column = torch.arange(cols, device=x.device)[None, :]
-    return 0.1 * x + 40.0 * (column == (row * 37 + 11) % cols)
+    low = row * 37 % 101 % 3 == 0  # no step from row to row keeps to either kind
+    return 0.1 * x + 40.0 * (column == (row * 37 + 11) % cols) - 300.0 * low
 
 
 def _huge(x: torch.Tensor, row: torch.Tensor, dtype: str) -> torch.Tensor:
