@@ -42,7 +42,7 @@ def test_bugs_that_random_data_hide_fall_on_the_families_made_for_them(results):
     # Maxima that fall by more than 88 nats a tile overflow alpha; logits of -4e6 lie below every sentinel.
     fell_on = {key: family for key, (_, family, _, _) in results.items()}
     assert fell_on["attention/bf16/block_max_not_carried"] == "falling_far"
-    assert fell_on["attention/bf16/m_starts_at_zero"] == "very_negative"
+    assert fell_on["attention/bf16/m_starts_at_zero"] == "needle"  # a third of its rows lie far below 0
     assert fell_on["attention/bf16/masked_with_finite_sentinel"] == "very_negative"
     assert fell_on["softmax/bf16/no_guard_on_empty_tile"] == "masked"
 

@@ -22,6 +22,7 @@ from tuner.funnel import (
 )
 from tuner.known import known_trials
 from tuner.machine import DEFAULT_TARGET, Machine
+from tuner.one_check import check_file
 from tuner.one_config import check_config, refuse_empty, time_config
 from tuner.operator_summary import operator_summary
 from tuner.operators import get, names
@@ -267,15 +268,29 @@ def check(
     *,
     space: str | Path | None = None,
     config: str | None = None,
+    file: str | Path | None = None,
+    tiles: str | None = None,
+    precision: str | None = None,
     target: str | None = None,
     gpu: bool | None = None,
     seed: int = 0,
 ) -> CheckReport:
-    """Check one config (None: the first plain one) against the two-pass reference.
+    """Check one config (None: the first plain one), or a kernel ``file`` of your own, against the two-pass reference.
 
-    On the GPU at the problem's own shape too; without one in Triton's interpreter, at small shapes. Raises
-    ``TunerError`` where it cannot be compiled or run at all.
+    On the GPU at the problem's own shape too; without one in Triton's interpreter, at small shapes. The report's
+    ``cause`` says why a wrong one is likely wrong. ``file`` defines ``launch`` with the tensors of the operator;
+    ``config`` is then its keyword arguments, ``tiles`` elements a tile by shape parameter, and ``precision`` fields of
+    the precision profile, each as ``NAME=VALUE,...``; they go before the literals ``CONFIG``, ``TILES`` and
+    ``PRECISION`` of the file. Raises ``TunerError`` where it cannot be compiled or run at all.
     """
+    if file is not None:
+        if space is not None:
+            raise UsageError("give a file or a search space, not both")
+        return check_file(
+            problem, file, config=config, tiles=tiles, precision=precision, target=target, gpu=gpu, seed=seed
+        )
+    if tiles or precision:
+        raise UsageError("tiles and precision go with a file; a search space says them itself")
     chosen = load_space(space or problem.operator)
     with _machine(target, gpu, 1) as machine:
         return check_config(machine, chosen, problem, config, seed)

@@ -12,6 +12,7 @@ import torch
 
 from tuner.diagnosis import describe
 from tuner.operators.reference import OutputReference
+from tuner.operators.variation import NONE, Variation
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,23 @@ class Verdict:
 
 
 class Comparison:
-    """One output against its reference. What it finds stays on the device until ``read_back`` fetches it."""
+    """One output against its reference. What it finds stays on the device until ``read_back`` fetches it.
 
-    def __init__(self, name: str, reference: OutputReference, output: torch.Tensor, *, generic: bool) -> None:
-        self._name, self._reference = name, reference
-        self._got = reference.select(output).double()
+    ``variation`` is how the inputs differed from the reference's; places are told in the output as it was written.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        reference: OutputReference,
+        output: torch.Tensor,
+        *,
+        generic: bool,
+        variation: Variation = NONE,
+    ) -> None:
+        self._name, self._reference, self._variation = name, reference, variation
+        self._shape = tuple(output.shape)
+        self._got = reference.select(variation.undo({name: output})[name]).double()
         want = reference.expected
         error = (self._got - want).abs()
         # The same value is exact, infinities included, and NaN where NaN belongs. Any other NaN makes the ratio NaN.
@@ -64,10 +77,14 @@ class Comparison:
         if math.isnan(ratio):
             ratio, error = math.inf, math.inf
         where = self._reference.locate(_unravel(int(worst), tuple(self._ratio.shape)))
+        where = self._variation.place(self._name, where, self._shape)
         rms = math.sqrt(squares[0]) if squares else 0.0
         reason = ""
         if ratio > 1.0:
-            pattern = describe(self._got, self._reference.expected, ~(self._ratio <= 1.0))
+            seen = [self._got, self._reference.expected, ~(self._ratio <= 1.0)]
+            if self._reference.index is None:
+                seen = [self._variation.moved(self._name, t) for t in seen]
+            pattern = describe(*seen)
             reason = f"{self._name}: {pattern}; worst {ratio:.3g} times its bound at {where}"
         elif not rms <= 1.0:
             reason = f"{self._name}: root-mean-square error {rms:.3g} times what roundings in its formats give"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from tuner.config import Config
 from tuner.errors import ConfigError, TunerError
-from tuner.evaluating import EvaluateJob, InterpretJob, RoundsJob, entry_names
+from tuner.evaluating import RoundsJob, entry_names
 from tuner.finals import Rounds
-from tuner.funnel import EVALUATE_LIMIT_S, INTERPRET_LIMIT_S, SET_UP_LIMIT_S
 from tuner.machine import Machine
+from tuner.one_check import check_candidate
 from tuner.outcomes import outcome_of
 from tuner.problem import Problem
 from tuner.results import TimeResult
@@ -26,14 +27,8 @@ def check_config(machine: Machine, space: Space, problem: Problem, config: str |
     """The check of the config that ``config`` names (None: the first plain one), as ``tuner.api.check``."""
     bound, chosen, office = _one(machine, space, problem, config)
     candidate = office.candidate(chosen)
-    if machine.measures:
-        job = EvaluateJob(problem, machine.device, candidate, seed, measure=False)
-        reply = machine.gpu.run(job, SET_UP_LIMIT_S + EVALUATE_LIMIT_S)
-    else:
-        machine.gpu.kill()
-        reply = machine.interpreter().run(InterpretJob(problem, candidate, seed), INTERPRET_LIMIT_S)
-    report: CheckReport = _value(reply, bound, chosen).check
-    return report
+    subject = f"{chosen.label} (source {Path(candidate.source_path).stem})"
+    return check_candidate(machine, problem, candidate, subject, seed, value=lambda reply: _value(reply, bound, chosen))
 
 
 def time_config(machine: Machine, space: Space, problem: Problem, config: str | None, seed: int) -> TimeResult:

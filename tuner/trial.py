@@ -98,7 +98,8 @@ class CheckReport:
 
     ``promise`` is a hash of what the check was told to hold the config to: its precision profile and its tiles. A
     verdict holds for that promise only. ``seed`` is what the families were drawn with; ``variation`` is the seed of the
-    trial's own change to them (0: none), so that the two give the inputs again.
+    trial's own change to them (0: none), so that the two give the inputs again. ``subject``: what was checked, in
+    words; ``cause``: why it is likely wrong. Both are empty but where one config or file is checked alone.
     """
 
     families: tuple[FamilyReport, ...]
@@ -107,6 +108,8 @@ class CheckReport:
     mode: str = "gpu"
     promise: str = ""
     variation: int = 0
+    subject: str = ""
+    cause: str = ""
 
     @property
     def passed(self) -> bool:
@@ -132,8 +135,14 @@ class CheckReport:
             {k: str(v) if isinstance(v, float) and v - v != 0 else v for k, v in asdict(f).items()}
             for f in self.families
         ]
-        rest = {"seed": self.seed, "seconds": self.seconds, "mode": self.mode, "promise": self.promise}
+        rest: dict[str, object] = {
+            "seed": self.seed,
+            "seconds": self.seconds,
+            "mode": self.mode,
+            "promise": self.promise,
+        }
         rest["variation"] = self.variation
+        rest |= {name: text for name, text in (("subject", self.subject), ("cause", self.cause)) if text}
         return {"families": rows, **rest}
 
     @classmethod
@@ -151,9 +160,9 @@ class CheckReport:
             )
             for f in data["families"]
         )
-        promise = str(data.get("promise", ""))
+        words = {name: str(data.get(name, "")) for name in ("promise", "subject", "cause")}
         variation = int(data.get("variation", 0))
-        return cls(families, int(data["seed"]), float(data["seconds"]), str(data["mode"]), promise, variation)
+        return cls(families, int(data["seed"]), float(data["seconds"]), str(data["mode"]), variation=variation, **words)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -294,6 +295,19 @@ def test_check_prints_its_figures_and_exits_with_1_where_the_kernel_is_wrong(api
     assert "wrong: spikes at softmax rows=9 cols=99 bf16: error over bound" in wrong.out and "out[3, 98]" in wrong.out
     as_json = cli("check", *SOFTMAX, "--json")
     assert as_json.code == 1 and json.loads(as_json.out)["passed"] is False
+
+
+def test_check_says_what_it_checked_and_why_it_is_likely_wrong(api, cli, values, tmp_path):
+    api.answers["check"] = replace(values.wrong, subject="my.py with BLOCK=64", cause="last tile only")
+    words = ("--file", str(tmp_path / "my.py"), "--config", "BLOCK=64", "--tiles", "cols=64", "--precision", "p=fp32")
+    ran = cli("check", *SOFTMAX, *words)
+    assert ran.code == 1 and ran.out.startswith("checked: my.py with BLOCK=64\n")
+    assert ran.out.rstrip().endswith("likely cause: last tile only")
+    given = api.calls[0][2]
+    assert (given["file"], given["config"]) == (tmp_path / "my.py", "BLOCK=64")
+    assert (given["tiles"], given["precision"]) == ("cols=64", "p=fp32")
+    as_json = json.loads(cli("check", *SOFTMAX, *words, "--json").out)
+    assert as_json["subject"] == "my.py with BLOCK=64" and as_json["cause"] == "last tile only"
 
 
 def test_time_prints_the_measurement_beside_the_anchor(api, cli, values):

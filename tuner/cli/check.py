@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +15,29 @@ if TYPE_CHECKING:
     from tuner.results import TimeResult
     from tuner.trial import CheckReport
 
+File = Annotated[
+    Path | None,
+    typer.Option("--file", metavar="FILE", help="A kernel of your own: a file with a launch() as templates have."),
+]
+Tiles = Annotated[
+    str | None,
+    typer.Option(
+        "--tiles",
+        metavar="NAME=N,...",
+        help="With --file: elements a tile, as in q_len=128,kv_len=64. Default: its TILES, else guessed.",
+        show_default=False,
+    ),
+]
+Precision = Annotated[
+    str | None,
+    typer.Option(
+        "--precision",
+        metavar="NAME=VALUE,...",
+        help="With --file: its arithmetic, as in p=fp32,dot=tf32. Default: its PRECISION, else the dtype's.",
+        show_default=False,
+    ),
+]
+
 
 def check(
     operator: options.OperatorName,
@@ -24,22 +48,30 @@ def check(
     option: options.Extra = None,
     config: options.ConfigText = None,
     space: options.SpacePath = None,
+    file: File = None,
+    tiles: Tiles = None,
+    precision: Precision = None,
     target: options.Target = None,
     seed: options.Seed = 0,
     db: options.Db = None,
     json: options.Json = False,
 ) -> None:
-    """Checks one config against the two-pass reference, and prints the figures. Exits with 1 where it is wrong.
+    """Checks one config, or a kernel file of your own, against the two-pass reference, and prints the figures.
+
+    Exits with 1 where it is wrong, and says which inputs showed it and the likely cause.
 
     \b
     Example:
       tuner check softmax --shape rows=64,cols=1000 --dtype bf16 --config template=online,BLOCK_COLS=1024
+      tuner check softmax --shape rows=64,cols=1000 --dtype bf16 --file my_kernel.py --config BLOCK=256
     """
     problem = read_problem(operator, shape, dtype, causal, scale, option)
+    own: dict[str, Any] = {"file": file, "tiles": tiles, "precision": precision}
+    own = {name: value for name, value in own.items() if value is not None}
     with answer_only(json):
         from tuner import api
 
-        report = api.check(problem, space=space, config=config, target=target, seed=seed)
+        report = api.check(problem, space=space, config=config, target=target, seed=seed, **own)
     if json:
         print_json({"passed": report.passed, "worst_ratio": report.worst_ratio, **check_json(report)})
     else:
@@ -89,6 +121,8 @@ def print_check(report: CheckReport) -> None:
     """A row an input family, then the verdict."""
     from tuner.cli.tables import print_table
 
+    if report.subject:
+        say(f"checked: {report.subject}")
     print_table(
         "",
         ("inputs", "problem", "result", "error/bound", "error", "bound", "at"),
@@ -111,6 +145,8 @@ def print_check(report: CheckReport) -> None:
         say(f"right: the largest error is {report.worst_ratio:.3f} of its bound ({where}, {report.seconds:.1f} s)")
     else:
         say(f"wrong: {report.reason} ({where}, {report.seconds:.1f} s)")
+        if report.cause:
+            say(f"likely cause: {report.cause}")
 
 
 def print_time(result: TimeResult) -> None:

@@ -45,11 +45,14 @@ class Variation:
         moved = [(at + by) % size for at, by, size in zip(where, shifts, shape, strict=False)]
         return (*moved, *where[len(moved) :])
 
-    def _changed(self, name: str, tensor: torch.Tensor, direction: int) -> torch.Tensor:
+    def moved(self, name: str, tensor: torch.Tensor, direction: int = 1) -> torch.Tensor:
+        """``tensor``, of the shape of ``name``, with its elements where ``apply`` moves them; -1 moves them back."""
         shifts = [direction * by for by in self.shifts.get(name, ())]
         axes = [axis for axis, by in enumerate(shifts) if by]
-        if axes:
-            tensor = tensor.roll([shifts[axis] for axis in axes], axes)
+        return tensor.roll([shifts[axis] for axis in axes], axes) if axes else tensor
+
+    def _changed(self, name: str, tensor: torch.Tensor, direction: int) -> torch.Tensor:
+        tensor = self.moved(name, tensor, direction)
         return tensor * self.signs[name] if name in self.signs else tensor
 
 
