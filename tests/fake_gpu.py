@@ -30,9 +30,6 @@ class FakeGpu:
     def flush(self) -> None:
         self.said.append("flush")
 
-    def synchronise(self) -> None:
-        self.said.append("synchronise")
-
     def current(self) -> tuple[int, int]:
         return self.place
 

@@ -25,6 +25,7 @@ OWNERS = {
         "tuner.compiling",
         "tuner.diagnosis",
         "tuner.evaluating",
+        "tuner.exponential_error",
         "tuner.gpu_desk",
         "tuner.guarded",
         "tuner.interpreter",
@@ -40,6 +41,7 @@ OWNERS = {
     ),
     "triton": (
         "tuner.compiling",
+        "tuner.exponential_error",
         "tuner.interpreter",
         "tuner.machine",  # in a job that runs in a worker
         "tuner.smoke_compile",

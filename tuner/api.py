@@ -7,12 +7,12 @@ user's data folder). What is wrong with the arguments, the machine or the databa
 from __future__ import annotations
 
 import time as clock
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 from tuner.budget import Budget
-from tuner.errors import OlderSchemaError, UsageError
+from tuner.errors import UsageError
 from tuner.events import Listener, Notice, StudyStarted
 from tuner.files import config_file, winner_file
 from tuner.funnel import (
@@ -32,12 +32,16 @@ from tuner.querying import Filters, QueryResult, result, selection
 from tuner.regression.comparing import compare
 from tuner.regression.points import as_point, make_point
 from tuner.regression.report import RegressionReport
+from tuner.remeasurement import Remeasurement
+from tuner.remeasuring import DEFAULT_RUNNERS_UP, Remeasuring, stored_winners
+from tuner.reproducing import Reproduction, recipe
+from tuner.reproducing import reproduce as run_again
 from tuner.results import OperatorSummary, TimeResult, TuneResult
 from tuner.search import DEFAULT_SAMPLER, check_sampler, make_proposer
 from tuner.space import load_space
 from tuner.store.location import default_url
 from tuner.store.records import StoredWinner, StudyDetail, StudySpec, StudySummary
-from tuner.store.store import Store
+from tuner.store.store import Store, reading
 from tuner.study_run import StudyRun
 from tuner.targets import target as named_target
 from tuner.tickets import TicketOffice
@@ -158,19 +162,19 @@ def best(
 
     Measured winners only, unless ``estimated``. Raises ``UsageError`` where several devices have one and none is named.
     """
-    with _reading(db) as store:
+    with reading(db) as store:
         return store.best(problem, device, estimated=estimated)
 
 
 def studies(*, db: str | None = None) -> list[StudySummary]:
     """Every study in the database, the newest first."""
-    with _reading(db) as store:
+    with reading(db) as store:
         return store.studies()
 
 
 def show(study: str, *, db: str | None = None) -> StudyDetail:
     """One study by name, number or unique beginning of its name. Raises ``UsageError`` where there is none."""
-    with _reading(db) as store:
+    with reading(db) as store:
         return store.study(study)
 
 
@@ -205,7 +209,7 @@ def query(
     named = {"triton": triton, "torch": torch, "driver": driver, "stack": stack, "since": since, "until": until}
     point = make_point({name: value for name, value in named.items() if value}, "query")
     filters = Filters(operator, shape, dtype, device, point, template, outcomes, estimated)
-    with _reading(db) as store:
+    with reading(db) as store:
         chosen = selection(store.history.catalogue(), what, filters, sort, group_by, limit)
         return result(*store.history.rows(chosen), limit)
 
@@ -228,11 +232,65 @@ def regressions(
     """
     old, new = as_point(before, "--before"), as_point(after, "--after")
     with ExitStack() as opened:
-        first = opened.enter_context(_reading(old.db or db))
-        second = first if new.db == old.db else opened.enter_context(_reading(new.db or db))
+        first = opened.enter_context(reading(old.db or db))
+        second = first if new.db == old.db else opened.enter_context(reading(new.db or db))
         history = first.history
         other = history if second is first else second.history
         return compare(history, other, old, new, operator=operator, device=device, estimated=estimated)
+
+
+def remeasure(
+    *,
+    operator: str | None = None,
+    shape: str = "",
+    dtype: str | None = None,
+    space: str | Path | None = None,
+    runners_up: int = DEFAULT_RUNNERS_UP,
+    estimated: bool = False,
+    target: str | None = None,
+    seed: int = 0,
+    db: str | None = None,
+    on_event: Listener | None = None,
+    on_result: Callable[[Remeasurement], None] | None = None,
+) -> list[Remeasurement]:
+    """Check and measure again, on today's stack and without searching, what is stored for this device.
+
+    For every problem with a winner: the winner, at most ``runners_up`` runners-up and the plain config, in interleaved
+    rounds in fresh processes. Each problem's is stored, then given to ``on_result``. ``operator``, ``shape`` (ranges,
+    as ``query``) and ``dtype`` narrow it; ``space``: a file in place of the operators' own. Raises ``MissingError``
+    without a GPU unless ``estimated``: estimates (for ``target``) are made again. ``UsageError``: nothing is stored.
+    """
+    listener, tell = on_event or (lambda event: None), on_result or (lambda result: None)
+    filters = Filters(operator, shape, dtype, estimated=estimated)
+    processes = _machine(target if estimated else None, not estimated, None)
+    with Store.open(db or default_url(), create=False) as store, processes as machine, _holding_gpu(machine, listener):
+        winners = stored_winners(store, machine, filters)
+        run = Remeasuring(store, machine, seed, runners_up, lambda text: listener(Notice(text)))
+        results = []
+        for found in run.run(winners, lambda name: load_space(space or name)):
+            results.append(found)
+            tell(found)
+        return results
+
+
+def reproduce(
+    measurement: int,
+    *,
+    space: str | Path | None = None,
+    trust_source: bool = False,
+    seed: int = 0,
+    db: str | None = None,
+) -> Reproduction:
+    """Run one stored measurement again from its stored source, and say whether it holds. Nothing is stored.
+
+    The source must be what this installation's templates render, unless ``trust_source``: running it runs its code.
+    Raises ``MissingError`` without a GPU, ``UsageError`` for another device, an estimate, or a source not trusted.
+    """
+    with reading(db) as store:
+        given = recipe(store, measurement)
+        with _machine(None, True, 1) as machine, _holding_gpu(machine, lambda event: None):
+            chosen = load_space(space or given.problem.operator)
+            return run_again(given, store, machine, chosen, trust_source=trust_source, seed=seed)
 
 
 def render(
@@ -256,7 +314,7 @@ def render(
         return config_file(bound, bound.parse(config or ""), triton_version)
     if config is not None:
         raise UsageError("ask for the best config or name one, not both")
-    with _reading(db) as store:
+    with reading(db) as store:
         winner = store.best(problem, device, estimated=True)
         if winner is None:
             raise UsageError(f"nothing is stored for {problem.label}; run `tuner tune` first")
@@ -278,19 +336,12 @@ def check(
     """Check one config (None: the first plain one), or a kernel ``file`` of your own, against the two-pass reference.
 
     On the GPU at the problem's own shape too; without one in Triton's interpreter, at small shapes. The report's
-    ``cause`` says why a wrong one is likely wrong. ``file`` defines ``launch`` with the tensors of the operator;
-    ``config`` is then its keyword arguments, ``tiles`` elements a tile by shape parameter, and ``precision`` fields of
-    the precision profile, each as ``NAME=VALUE,...``; they go before the literals ``CONFIG``, ``TILES`` and
-    ``PRECISION`` of the file. Raises ``TunerError`` where it cannot be compiled or run at all.
+    ``cause`` says why a wrong one is likely wrong. With a ``file``, whose ``launch`` takes the operator's tensors,
+    ``config`` is its keyword arguments, ``tiles`` elements a tile and ``precision`` fields of the precision profile,
+    all as ``NAME=VALUE,...``. Raises ``TunerError`` where it cannot be compiled or run at all.
     """
-    if file is not None:
-        if space is not None:
-            raise UsageError("give a file or a search space, not both")
-        return check_file(
-            problem, file, config=config, tiles=tiles, precision=precision, target=target, gpu=gpu, seed=seed
-        )
-    if tiles or precision:
-        raise UsageError("tiles and precision go with a file; a search space says them itself")
+    if file is not None or tiles or precision:
+        return check_file(problem, file, space, config, tiles, precision, target=target, gpu=gpu, seed=seed)
     chosen = load_space(space or problem.operator)
     with _machine(target, gpu, 1) as machine:
         return check_config(machine, chosen, problem, config, seed)
@@ -339,16 +390,3 @@ def _holding_gpu(machine: Machine, listener: Listener) -> Iterator[None]:
     notice = Notice(f"another study is timing on this {machine.device.name}; waiting for it")
     with machine.workspace.gpu_lock(machine.device.name, lambda: listener(notice)):
         yield
-
-
-@contextmanager
-def _reading(db: str | None) -> Iterator[Store]:
-    url = db or default_url()
-    try:
-        store = Store.open(url, create=False, write=False)
-    except OlderSchemaError:
-        # Upgraded on the way, where it may be written; the results in it stay as they are.
-        Store.open(url, create=False).close()
-        store = Store.open(url, create=False, write=False)
-    with store:
-        yield store

@@ -24,7 +24,7 @@ import torch
 from tuner.check_plan import CheckPlan, PlannedCheck, plan
 from tuner.comparison import Comparison, Verdict, read_back
 from tuner.guarded import GuardedInputs, UnguardedInputs, bits, violations
-from tuner.launches import INTERPRETED, ON_GPU, ON_GPU_ALL, ONCE, Condition, Gpu, Launcher, Run
+from tuner.launches import ONCE, THOROUGHLY, TWICE, Condition, Gpu, Launcher, Run
 from tuner.operators.base import Operator
 from tuner.operators.reference import OutputReference, Reference
 from tuner.operators.variation import NONE, Variation
@@ -40,7 +40,7 @@ Launch = Callable[..., None]
 # Inputs beyond this are given to the launch as they are, without a copy between guard bands and without a variation.
 _LARGEST_COPY = 2**30
 # Outputs beyond this are not kept for more than two launches at once.
-_MANY_OUTPUTS = 2**28
+_MANY_OUTPUTS = 2**30
 
 
 def check(
@@ -158,11 +158,9 @@ class _FamilyCheck:
         """How to launch. Where NaN belongs, always twice: else one that was written looks like one that was left."""
         if not self.planned.repeat and not any(output.has_nan for output in reference.outputs.values()):
             return ONCE
-        if self.gpu is None:
-            return INTERPRETED
         outputs = self.operator.output_specs(self.planned.problem).values()
         many = sum(4 * math.prod(spec.shape) for spec in outputs) > _MANY_OUTPUTS
-        return INTERPRETED if many else ON_GPU_ALL if self.planned.thorough else ON_GPU
+        return THOROUGHLY if self.gpu is not None and self.planned.thorough and not many else TWICE
 
     def _judge(
         self,

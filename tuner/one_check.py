@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import TunerError
+from tuner.errors import TunerError, UsageError
 from tuner.evaluating import Candidate, EvaluateJob, InterpretJob
 from tuner.explaining import ExplainJob
 from tuner.funnel import EVALUATE_LIMIT_S, INTERPRET_LIMIT_S, SET_UP_LIMIT_S
@@ -44,21 +44,28 @@ def check_candidate(
 
 def check_file(
     problem: Problem,
-    file: str | Path,
-    *,
+    file: str | Path | None,
+    space: str | Path | None = None,
     config: str | None = None,
     tiles: str | None = None,
     precision: str | None = None,
+    *,
     target: str | None = None,
     gpu: bool | None = None,
     seed: int = 0,
 ) -> CheckReport:
     """Check a kernel of the user's own as a config of a search space is checked (``tuner.api.check``).
 
+    ``config``, ``tiles`` and ``precision`` go before the literals ``CONFIG``, ``TILES`` and ``PRECISION`` of the file.
+
     Raises:
-        UsageError: the file cannot be read, or does not fit the operator.
+        UsageError: the file cannot be read, does not fit the operator, or is not given alone.
         TunerError: it cannot be compiled or run at all.
     """
+    if file is None:
+        raise UsageError("tiles and precision go with a file; a search space says them itself")
+    if space is not None:
+        raise UsageError("give a file or a search space, not both")
     path = Path(file)
     candidate, guessed = read_own_kernel(path).candidate(problem, config or "", tiles or "", precision or "")
     installed_triton()  # MissingError, with what to do, before anything is started
