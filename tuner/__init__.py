@@ -16,7 +16,9 @@ if TYPE_CHECKING:
         make_problem,
         query,
         regressions,
+        remeasure,
         render,
+        reproduce,
         show,
         studies,
         time,
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from tuner.problem import Problem
     from tuner.querying import QueryResult
     from tuner.regression.report import RegressionReport
+    from tuner.remeasurement import Remeasurement
+    from tuner.reproducing import Reproduction
     from tuner.results import OperatorSummary, TimeResult, TuneResult
 
 __all__ = [
@@ -35,6 +39,8 @@ __all__ = [
     "Problem",
     "QueryResult",
     "RegressionReport",
+    "Remeasurement",
+    "Reproduction",
     "TimeResult",
     "TuneResult",
     "TunerError",
@@ -44,7 +50,9 @@ __all__ = [
     "make_problem",
     "query",
     "regressions",
+    "remeasure",
     "render",
+    "reproduce",
     "show",
     "studies",
     "time",
@@ -57,6 +65,8 @@ _HOMES = {
     "Problem": "tuner.problem",
     "QueryResult": "tuner.querying",
     "RegressionReport": "tuner.regression.report",
+    "Remeasurement": "tuner.remeasurement",
+    "Reproduction": "tuner.reproducing",
     "TimeResult": "tuner.results",
     "TuneResult": "tuner.results",
     "TunerError": "tuner.errors",

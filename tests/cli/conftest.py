@@ -14,6 +14,7 @@ import pytest
 import tuner
 from tuner.cli import run
 from tuner.config import Config
+from tuner.deciding import RatioInterval
 from tuner.device import Device, Stack
 from tuner.operators import get
 from tuner.querying import QueryResult
@@ -21,6 +22,8 @@ from tuner.regression.effect import Effect
 from tuner.regression.fairness import Conditions
 from tuner.regression.noise import NoiseFloor
 from tuner.regression.report import RegressionReport, Row, Side, Verdict
+from tuner.remeasurement import Advice, Entry, Remeasurement, Role
+from tuner.reproducing import Reproduction
 from tuner.results import OperatorSummary, TimeResult, TuneResult
 from tuner.store.records import (
     Refusal,
@@ -134,6 +137,26 @@ def detail(mode: str = "measured") -> StudyDetail:
     )
 
 
+def remeasurement() -> Remeasurement:
+    """A runner-up is faster now."""
+    ratio = RatioInterval(1.05, 1.04, 1.06)
+    entries = (
+        Entry(Role.WINNER, FAST, Outcome.TIMED, "", 12.9, 12.8, 13.0, ratio, source_changed=True),
+        Entry(Role.PLAIN, PLAIN, Outcome.TIMED, "", 12.3, 12.2, 12.4, RatioInterval(1.0, 1.0, 1.0)),
+        Entry(Role.RUNNER_UP, replace(PLAIN, template="persistent"), Outcome.WRONG, "7 times the bound"),
+    )
+    return Remeasurement(
+        PROBLEM, DEVICE.name, "Triton 3.7.0", "Triton 3.6.0", 12.345, Advice.SWITCH, PLAIN, "it wins by 4.0..6.0 %",
+        entries, 0.05, 0.04, 0.06,
+    )  # fmt: skip
+
+
+def reproduction() -> Reproduction:
+    """A measurement that holds."""
+    row = replace(regression_report().rows[2], change=0.001, effect=Effect(0.001, -0.003, 0.005, 0.002, 30, 30))
+    return Reproduction(17, row, NoiseFloor(0.009, 40, "repeats"), (RIGHT, RIGHT), MEASUREMENT, trusted=False)
+
+
 def query_result() -> QueryResult:
     """One trial."""
     record = {
@@ -194,6 +217,8 @@ def api(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
             "best": winner(),
             "studies": [measured],
             "show": detail(),
+            "remeasure": [remeasurement()],
+            "reproduce": reproduction(),
             "query": query_result(),
             "regressions": regression_report(),
             "render": "import triton\n",

@@ -8,7 +8,21 @@ import pytest
 
 from tuner.cli import run
 
-COMMANDS = ("doctor", "operators", "tune", "best", "studies", "show", "query", "regressions", "render", "check", "time")
+COMMANDS = (
+    "doctor",
+    "operators",
+    "tune",
+    "best",
+    "studies",
+    "show",
+    "query",
+    "regressions",
+    "remeasure",
+    "reproduce",
+    "render",
+    "check",
+    "time",
+)
 HEAVY = ("torch", "triton", "optuna", "sqlalchemy", "alembic", "libcst", "pydantic", "numpy", "yaml", "rich")
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tuner.cli import best, check, doctor, operators, query, regressions, render, studies, tune
+from tuner.cli import best, check, doctor, operators, query, regressions, remeasure, render, reproduce, studies, tune
 
 
 def command() -> Callable[..., Any]:
@@ -36,6 +36,8 @@ def _app() -> typer.Typer:
         studies.show,
         query.query,
         regressions.regressions,
+        remeasure.remeasure,
+        reproduce.reproduce,
         render.render,
         check.check,
         check.time,

@@ -38,11 +38,18 @@ class Blocks:
     @classmethod
     def of(cls, us: Sequence[float], processes: Sequence[Process], rounds: Sequence[Hashable]) -> Blocks:
         """From samples in microseconds. Several samples of one block count as their median."""
+        if len({*zip(processes, rounds, strict=True)}) == len(us):
+            return cls(np.log(us), tuple(processes))
         by_block: dict[tuple[Process, Hashable], list[float]] = {}
         for sample, process, number in zip(us, processes, rounds, strict=True):
             by_block.setdefault((process, number), []).append(math.log(sample))
         logs = [block[0] if len(block) == 1 else float(np.median(block)) for block in by_block.values()]
         return cls(np.array(logs, dtype=np.float64), tuple(process for process, _ in by_block))
+
+    @property
+    def median(self) -> float:
+        """The median of the logs."""
+        return _median(self.logs.tolist())
 
     def __len__(self) -> int:
         return len(self.logs)
@@ -77,7 +84,7 @@ def effect(before: Blocks, after: Blocks, seed: int = 0) -> Effect:
     """The effect of ``after`` over ``before``. Raises ``ValueError`` where a side has no block."""
     if not len(before) or not len(after):
         raise ValueError("an effect needs at least one block on each side")
-    centre = float(np.median(after.logs) - np.median(before.logs))
+    centre = after.median - before.median
     error = math.hypot(_error(before, seed, _BEFORE), _error(after, seed, _AFTER))
     n = min(len(before), len(after))
     if not math.isfinite(error):

@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from tuner.store.history_records import Samples
 
 CLOCK_SHIFT = 0.01
@@ -33,13 +31,13 @@ class Conditions:
     @classmethod
     def of(cls, samples: Sequence[Samples]) -> Conditions:
         """The conditions of a side's measurements together."""
-        sm = [clock for s in samples for clock in s.sm_clocks if clock > 0]
-        memory = [clock for s in samples for clock in s.memory_clocks if clock > 0]
-        reasons = [reason for s in samples for reasons in s.throttles for reason in set(reasons)]
-        rounds = max(1, sum(len(s.throttles) for s in samples))
-        low, middle, high = (float(q) for q in np.quantile(sm, (0.1, 0.5, 0.9))) if sm else (0.0, 0.0, 0.0)
-        shares = tuple(sorted((reason, count / rounds) for reason, count in Counter(reasons).items()))
-        return cls(middle, low, high, float(np.median(memory)) if memory else 0.0, shares)
+        sm = sorted(clock for s in samples for clock in s.sm_clocks if clock > 0)
+        memory = sorted(clock for s in samples for clock in s.memory_clocks if clock > 0)
+        reasons = Counter(reasons for s in samples for reasons in s.throttles)
+        rounds = max(1, reasons.total())
+        names = {name for found in reasons for name in found}
+        shares = tuple((name, sum(n for f, n in reasons.items() if name in f) / rounds) for name in sorted(names))
+        return cls(_at(sm, 0.5), _at(sm, 0.1), _at(sm, 0.9), _at(memory, 0.5), shares)
 
     @property
     def steady(self) -> bool:
@@ -86,3 +84,8 @@ def fairness(before: Conditions, after: Conditions) -> Fairness:
         if slowed or abs(is_now - was) >= THROTTLE_SHARE:
             notes.append(f"throttled ({reason}) in {was:.0%} of the rounds before, {is_now:.0%} after")
     return Fairness(use_cycles, memory_differs, tuple(notes))
+
+
+def _at(ordered: Sequence[float], share: float) -> float:
+    """The value with ``share`` of the values below it; 0 where there are none."""
+    return ordered[round(share * (len(ordered) - 1))] if ordered else 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -31,10 +32,10 @@ MOST_ROUNDS = 10_000
 
 @dataclass(frozen=True)
 class Evidence:
-    """The blocks of one side, in time and (where every clock was read) in cycles, and the card's conditions."""
+    """The blocks of one side, and the card's conditions. ``clocks`` are in MHz: one a block, or none were read."""
 
     time: Blocks
-    cycles: Blocks | None
+    clocks: tuple[float, ...]
     conditions: Conditions
 
     @classmethod
@@ -45,22 +46,27 @@ class Evidence:
         rounds = [r for s in measurements.values() for r in _numbers(s.rounds, s, distinct=True)]
         clocks = [clock for s in measurements.values() for clock in s.sm_clocks]
         time = Blocks.of(us, processes, rounds)
-        counted = None
-        if len(clocks) == len(us) and all(clock > 0 for clock in clocks):
-            counted = Blocks.of([u * clock for u, clock in zip(us, clocks, strict=True)], processes, rounds)
-        return cls(time, counted, Conditions.of(tuple(measurements.values())))
+        # Where blocks hold several samples, which were taken at several clocks, cycles are not counted.
+        known = len(clocks) == len(us) == len(time) and all(clock > 0 for clock in clocks)
+        return cls(time, tuple(clocks) if known else (), Conditions.of(tuple(measurements.values())))
 
     @property
     def median_us(self) -> float:
         """The median of the blocks, in microseconds."""
-        return float(np.exp(np.median(self.time.logs)))
+        return math.exp(self.time.median)
+
+    def cycles(self) -> Blocks | None:
+        """The blocks in cycles of the SM clock; None where its clocks are not known."""
+        return Blocks(self.time.logs + np.log(self.clocks), self.time.processes) if self.clocks else None
 
 
 def compared(row: Row, before: Evidence, after: Evidence) -> tuple[Row, Fairness]:
     """``row`` with its effects, still without a verdict, and what makes it unfair."""
     found = effect(before.time, after.time)
-    cycles = effect(before.cycles, after.cycles) if before.cycles is not None and after.cycles is not None else None
     fair = fairness(before.conditions, after.conditions)
+    cycles = None
+    if fair.use_cycles and (old := before.cycles()) is not None and (new := after.cycles()) is not None:
+        cycles = effect(old, new)
     return replace(row, change=found.change, effect=found, cycles=cycles, notes=(*row.notes, *fair.notes)), fair
 
 

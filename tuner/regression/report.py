@@ -52,7 +52,7 @@ class Side:
 class Row:
     """One winner of the point before, at both points.
 
-    ``effect`` is in time, ``cycles`` in cycles of the SM clock (None where clocks were not read); both are None where
+    ``effect`` is in time, ``cycles`` in cycles of the SM clock (only where the clocks differ); both are None where
     a side has no time, and for estimates, which have no spread: those have ``change`` alone. ``change`` is the time
     after over the time before, less one. ``plain_change`` is the plain config's, ``beside_plain`` the winner's over
     that. ``p_value`` is corrected for all rows. ``further_rounds`` on each side would settle what is ambiguous.

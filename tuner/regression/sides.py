@@ -98,7 +98,7 @@ def _admitted(point: Point, used: Sequence[StackUse], flag: str) -> dict[str, tu
     if not found:
         if not used:
             where = f" in {point.db}" if point.db else ""
-            raise UsageError(f"no results{where} can be compared yet; run `tuner tune` first")
+            raise UsageError(f"no results{where} can be compared yet; run `tuner tune` first (estimates: --estimated)")
         labels = list(dict.fromkeys(f"{use.stack.label} ({use.stack_key[:8]})" for use in used))
         raise UsageError(f"{flag}: nothing is stored of {point.label}; there is {'; '.join(labels[-_MOST_LISTED:])}")
     return found

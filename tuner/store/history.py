@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Row, Select, String, and_, column, exists, select, values
+from sqlalchemy import Connection, Row, Select, exists, func, select
 
 from tuner.config import Config
 from tuner.device import Device, Stack
@@ -28,6 +28,8 @@ from tuner.trial import Outcome
 
 # Placeholders of one statement: SQLite takes 32766, older ones 999.
 _MANY = 200
+# SQLite uses no index for a list of rows, but one for a list of each column: these few keys have few combinations.
+_FEW = 20
 T = TypeVar("T")
 
 
@@ -55,7 +57,10 @@ class History:
 
     def trials(self, keys: Iterable[Key]) -> list[TrialAt]:
         """The trials at ``keys`` (one for each variant that was tried there), in the order stored."""
-        return self._in_parts(sorted(set(keys)), trials_statement, _trial)
+        wanted = set(keys)
+        found = self._in_parts(sorted(wanted), trials_statement, _trial, _FEW)
+        there = [t for t in found if (t.problem_key, t.device_key, t.stack_key, t.config_key) in wanted]
+        return sorted(there, key=lambda t: t.id)
 
     def measurements(self, trial_ids: Iterable[int]) -> list[MeasurementHead]:
         """The measurements of trials, without samples, oldest first."""
@@ -65,16 +70,26 @@ class History:
         """The samples of measurements, by the measurement's id."""
         return dict(self._in_parts(sorted(set(measurement_ids)), samples_statement, _samples))
 
+    def trial_of(self, measurement_id: int) -> int | None:
+        """The trial that a measurement is of; None where there is no such measurement."""
+        m = MeasurementRow.__table__.c
+        statement = select(m.trial_id).where(m.id == measurement_id)
+        return self._database.read(lambda c: c.execute(statement).scalar_one_or_none())
+
     def repeats(self, mode: str) -> list[Repeat]:
         """The confirmed measurements of each trial that has several on stacks of ``mode``, by trial, oldest first."""
-        return self._database.read(lambda c: _repeats(c, mode))
+        return self._database.read(lambda c: [Repeat(*row) for row in c.execute(repeats_statement(mode))])
 
     def _in_parts(
-        self, wanted: Sequence[Any], statement: Callable[[Sequence[Any]], Select[Any]], value: Callable[[Row[Any]], T]
+        self,
+        wanted: Sequence[Any],
+        statement: Callable[[Sequence[Any]], Select[Any]],
+        value: Callable[[Row[Any]], T],
+        part: int = _MANY,
     ) -> list[T]:
         def read(connection: Connection) -> Iterator[T]:
-            for start in range(0, len(wanted), _MANY):
-                yield from map(value, connection.execute(statement(wanted[start : start + _MANY])))
+            for start in range(0, len(wanted), part):
+                yield from map(value, connection.execute(statement(wanted[start : start + part])))
 
         return self._database.read(lambda c: list(read(c)))
 
@@ -97,20 +112,16 @@ def winners_statement(estimated: bool) -> Select[Any]:
 
 
 def trials_statement(keys: Sequence[Key]) -> Select[Any]:
-    """The trials at ``keys``."""
+    """The trials at ``keys``, and at every other combination of their parts."""
     t = TrialRow.__table__.c
-    # SQLite uses no index for rows in a list of rows; it does for a table of them.
-    names = ("problem_key", "device_key", "stack_key", "config_key")
-    wanted = values(*(column(name, String) for name in names)).data(list(keys)).cte("wanted")
+    places = zip((t.problem_key, t.device_key, t.stack_key, t.config_key), zip(*keys, strict=True), strict=True)
     return (
         select(
-            t.id, t.problem_key, t.device_key, t.stack_key, t.config_key,
-            t.variant_id, t.outcome, t.reason, t.same_as, t.created_at,
-            t.updated_at, VariantRow.template_hash,
+            t.id, t.problem_key, t.device_key, t.stack_key, t.config_key, t.variant_id, t.outcome, t.reason, t.same_as,
+            t.created_at, t.updated_at, VariantRow.template_hash,
         )
-        .join_from(wanted, TrialRow, and_(*(t[name] == wanted.c[name] for name in names)))
         .join(VariantRow, VariantRow.id == t.variant_id)
-        .order_by(t.id)
+        .where(*(column.in_(sorted(set(values))) for column, values in places))
     )  # fmt: skip
 
 
@@ -131,13 +142,15 @@ def samples_statement(measurement_ids: Sequence[int]) -> Select[Any]:
 
 
 def repeats_statement(mode: str) -> Select[Any]:
-    """The confirmed measurements on stacks of ``mode``."""
+    """The confirmed measurements of trials on stacks of ``mode`` that have several."""
     m = MeasurementRow.__table__.c
+    confirmed = m.stage.in_(CONFIRMED_STAGES)
+    several = select(m.trial_id).where(confirmed).group_by(m.trial_id).having(func.count() > 1)
     return (
         select(TrialRow.device_key, m.trial_id, m.median_us)
         .join(TrialRow, TrialRow.id == m.trial_id)
         .join(StackRow, StackRow.key == TrialRow.stack_key)
-        .where(m.stage.in_(CONFIRMED_STAGES), StackRow.mode == mode)
+        .where(confirmed, m.trial_id.in_(several), StackRow.mode == mode)
         .order_by(m.trial_id, m.id)
     )
 
@@ -165,13 +178,6 @@ def _stack_uses(connection: Connection, mode: str) -> list[StackUse]:
         StackUse(row.device_key, row.key, Stack.from_json(row.data), row.created_at)
         for row in connection.execute(statement)
     ]
-
-
-def _repeats(connection: Connection, mode: str) -> list[Repeat]:
-    by_trial: dict[int, list[Repeat]] = {}
-    for row in connection.execute(repeats_statement(mode)):
-        by_trial.setdefault(row.trial_id, []).append(Repeat(row.device_key, row.trial_id, row.median_us))
-    return [repeat for repeats in by_trial.values() if len(repeats) > 1 for repeat in repeats]
 
 
 def _winner(row: Row[Any]) -> WinnerAt:

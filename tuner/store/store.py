@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from types import TracebackType
 from typing import Self
 
+from tuner.device import Device, Stack
+from tuner.errors import OlderSchemaError
 from tuner.problem import Problem
 from tuner.store import queries, studies, trials, winners
 from tuner.store.history import History
@@ -26,7 +29,7 @@ from tuner.store.transactions import Database
 from tuner.trial import Measurement, TrialRecord
 from tuner.variant import Variant
 
-__all__ = ["BUSY_TIMEOUT_S", "Store", "default_url"]
+__all__ = ["BUSY_TIMEOUT_S", "Store", "default_url", "reading"]
 
 BUSY_TIMEOUT_S = 60.0
 """How long to wait for another process's lock."""
@@ -101,6 +104,14 @@ class Store:
         values, measurements = trials.prepared(record, variant)
         return self._database.write(lambda c: trials.record(c, study_id, values, measurements, variant))
 
+    def record_result(
+        self, problem: Problem, device: Device, stack: Stack, record: TrialRecord, variant: Variant
+    ) -> int:
+        """As ``record_trial``, for a result that belongs to no study: what is known of it is shared all the same."""
+        values, measurements = trials.prepared(record, variant)
+        place = (problem, device, stack)
+        return self._database.write(lambda c: trials.record_alone(c, place, values, measurements, variant))
+
     def reuse_trial(self, study_id: int, trial_id: int) -> None:
         """Links a trial that another study, or an earlier run, found."""
         self._database.write(lambda c: trials.reuse(c, study_id, trial_id))
@@ -173,3 +184,19 @@ class Store:
     def variant_source(self, hash_or_prefix: str) -> str:
         """The source of ``variant``."""
         return self.variant(hash_or_prefix).source
+
+
+@contextmanager
+def reading(url: str | None) -> Iterator[Store]:
+    """The database at ``url`` (None: the default one) for reading; it must be there. Raises ``StoreError``.
+
+    One of an older schema is upgraded on the way, where it may be written; the results in it stay as they are.
+    """
+    url = url or default_url()
+    try:
+        store = Store.open(url, create=False, write=False)
+    except OlderSchemaError:
+        Store.open(url, create=False).close()
+        store = Store.open(url, create=False, write=False)
+    with store:
+        yield store

@@ -7,11 +7,33 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, func, insert, select, update
 
+from tuner.device import Device, Stack
 from tuner.errors import StoreError, UsageError
+from tuner.problem import Problem
 from tuner.store import studies
-from tuner.store.models import MeasurementRow, StudyRow, StudyTrialRow, TrialRow, VariantRow
+from tuner.store.models import (
+    DeviceRow,
+    MeasurementRow,
+    ProblemRow,
+    StackRow,
+    StudyRow,
+    StudyTrialRow,
+    TrialRow,
+    VariantRow,
+)
 from tuner.store.records import KnownTrials, StoredMeasurement, StoredTrial
-from tuner.store.rows import measurement_of, measurement_values, now, trial_of, trial_values, variant_of, variant_values
+from tuner.store.rows import (
+    device_values,
+    measurement_of,
+    measurement_values,
+    now,
+    problem_values,
+    stack_values,
+    trial_of,
+    trial_values,
+    variant_of,
+    variant_values,
+)
 from tuner.trial import Measurement, Outcome, TrialRecord
 from tuner.variant import Variant
 
@@ -26,26 +48,27 @@ def record(
     connection: Connection, study_id: int, values: dict[str, Any], measurements: list[dict[str, Any]], variant: Variant
 ) -> int:
     """Stores a trial with its variant and measurements and links it to the study. The same again changes nothing."""
-    moment = now()
     study = studies.locked(connection, study_id)
-    studies.ensure(connection, VariantRow, "id", variant_values(variant), moment)
     place = {"problem_key": study.problem_key, "device_key": study.device_key, "stack_key": study.stack_key}
-    columns = TrialRow.__table__.c
-    identity = {**place, "config_key": values["config_key"], "variant_id": values["variant_id"]}
-    known = connection.execute(
-        select(TrialRow.__table__).where(*(columns[k] == v for k, v in identity.items())).with_for_update()
-    ).one_or_none()
-    if known is None:
-        done = connection.execute(insert(TrialRow).values(**place, **values, created_at=moment, updated_at=moment))
-        assert done.inserted_primary_key is not None
-        trial_id = int(done.inserted_primary_key[0])
-    else:
-        trial_id = int(known.id)
-        if changes := _better(known, values):
-            connection.execute(update(TrialRow).where(TrialRow.id == trial_id).values(**changes, updated_at=moment))
-    append_measurements(connection, trial_id, measurements)
+    trial_id = _record(connection, place, values, measurements, variant)
     _link(connection, study_id, trial_id, reused=False)
     return trial_id
+
+
+def record_alone(
+    connection: Connection,
+    spec: tuple[Problem, Device, Stack],
+    values: dict[str, Any],
+    measurements: list[dict[str, Any]],
+    variant: Variant,
+) -> int:
+    """As ``record``, for a result that belongs to no study."""
+    moment, (problem, device, stack) = now(), spec
+    studies.ensure(connection, ProblemRow, "key", problem_values(problem), moment)
+    studies.ensure(connection, DeviceRow, "key", device_values(device), moment)
+    studies.ensure(connection, StackRow, "key", stack_values(stack), moment)
+    place = {"problem_key": problem.key, "device_key": device.key, "stack_key": stack.key}
+    return _record(connection, place, values, measurements, variant)
 
 
 def prepared(record: TrialRecord, variant: Variant) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -135,6 +158,32 @@ def variant(connection: Connection, hash_or_prefix: str) -> Variant:
             "restore the database from a backup, or tune again"
         )
     return found
+
+
+def _record(
+    connection: Connection,
+    place: dict[str, str],
+    values: dict[str, Any],
+    measurements: list[dict[str, Any]],
+    variant: Variant,
+) -> int:
+    moment = now()
+    studies.ensure(connection, VariantRow, "id", variant_values(variant), moment)
+    columns = TrialRow.__table__.c
+    identity = {**place, "config_key": values["config_key"], "variant_id": values["variant_id"]}
+    known = connection.execute(
+        select(TrialRow.__table__).where(*(columns[k] == v for k, v in identity.items())).with_for_update()
+    ).one_or_none()
+    if known is None:
+        done = connection.execute(insert(TrialRow).values(**place, **values, created_at=moment, updated_at=moment))
+        assert done.inserted_primary_key is not None
+        trial_id = int(done.inserted_primary_key[0])
+    else:
+        trial_id = int(known.id)
+        if changes := _better(known, values):
+            connection.execute(update(TrialRow).where(TrialRow.id == trial_id).values(**changes, updated_at=moment))
+    append_measurements(connection, trial_id, measurements)
+    return trial_id
 
 
 def _better(known: Row[Any], values: dict[str, Any]) -> dict[str, Any]:
