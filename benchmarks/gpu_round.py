@@ -1,6 +1,6 @@
 """The whole GPU round: the GPU tests, then the benchmarks. Prints a short table last and writes RESULTS.md.
 
-    python -m benchmarks.gpu_round --folder /tmp/round [--only tests,speed,tune,compare,autotune]
+    python -m benchmarks.gpu_round --folder /tmp/round [--only tests,speed,tune,compare,autotune,alarms]
 
 Every step is a process of its own with a time limit, and what it measured is kept when a later one fails.
 """
@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-STEPS = ("tests", "speed", "tune", "compare", "autotune")
+STEPS = ("tests", "speed", "tune", "compare", "autotune", "alarms")
 
 
 def run(name: str, command: list[str], folder: Path, limit_s: float) -> bool:
@@ -56,7 +56,33 @@ def environment_facts() -> dict[str, str]:
     return {**facts, "date": datetime.datetime.now(datetime.UTC).date().isoformat()}
 
 
-def results_page(facts: dict[str, str], compare: dict[str, Any] | None, speed: dict[str, Any] | None) -> str:
+def alarms_table(rows: list[dict[str, Any]]) -> list[str]:
+    """The check's false alarms and what it costs."""
+    lines = [
+        "## The check",
+        "",
+        "Configs in a random order, as many as there was time for; none of the shipped templates is wrong.",
+        "",
+        "| problem | checked of | false alarms | check ms, median | p95 | largest error/bound |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        cost = [row["check_ms_median"], row["check_ms_p95"]]
+        median, p95 = (f"{ms:.0f}" if ms is not None else "-" for ms in cost)
+        lines.append(
+            f"| {row['problem']} | {row['checked']} of {row['configs']} | {len(row['alarms'])} | {median} | {p95} | "
+            f"{row['worst_ratio'] or 0.0:.2f} |"
+        )
+    checked, alarms = sum(r["checked"] for r in rows), sum(len(r["alarms"]) for r in rows)
+    return [*lines, "", f"{alarms} false alarms in {checked} checks.", ""]
+
+
+def results_page(
+    facts: dict[str, str],
+    compare: dict[str, Any] | None,
+    speed: dict[str, Any] | None,
+    alarms: list[dict[str, Any]] | None,
+) -> str:
     """RESULTS.md."""
     lines = [
         "# Results",
@@ -127,10 +153,12 @@ def results_page(facts: dict[str, str], compare: dict[str, Any] | None, speed: d
             share = 100 * speed["exhaustive"]["median_us"] / speed["budget"]["median_us"]
             lines += ["", f"The 60 s study reached {share:.1f} % of the exhaustive best."]
         lines.append("")
+    if alarms:
+        lines += alarms_table(alarms)
     return "\n".join(lines)
 
 
-def read(path: Path) -> dict[str, Any] | None:
+def read(path: Path) -> Any:
     """A step's figures, or None where it did not get that far."""
     return json.loads(path.read_text()) if path.exists() else None
 
@@ -142,6 +170,7 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(STEPS))
     parser.add_argument("--softmax-seconds", default="25")
     parser.add_argument("--attention-seconds", default="45")
+    parser.add_argument("--alarm-seconds", default="12")
     arguments = parser.parse_args()
     folder: Path = arguments.folder
     folder.mkdir(parents=True, exist_ok=True)
@@ -168,7 +197,12 @@ def main() -> None:
         out = str(folder / "search_speed.json")
         command = ["-m", "benchmarks.search_speed", "--folder", str(folder / "speed"), "--out", out]
         passed["autotune"] = run("autotune", [*command, "--parts", "autotune"], folder, 120)
-    page = results_page(environment_facts(), read(folder / "compare.json"), read(folder / "search_speed.json"))
+    if "alarms" in wanted:
+        out = str(folder / "false_alarms.json")
+        command = ["-m", "benchmarks.false_alarms", "--out", out, "--seconds", arguments.alarm_seconds]
+        passed["alarms"] = run("alarms", command, folder, 590)
+    figures = (read(folder / f"{name}.json") for name in ("compare", "search_speed", "false_alarms"))
+    page = results_page(environment_facts(), *figures)
     (folder / "RESULTS.md").write_text(page + "\n")
     print(page)
     print("  ".join(f"{name}: {'ok' if ok else 'FAILED'}" for name, ok in passed.items()))
