@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tuner.operators import attention_bound, get, softmax_bound
 from tuner.operators.reference import OutputReference
@@ -98,6 +99,25 @@ def test_heads_and_rows_are_computed_together_in_any_portions(monkeypatch, most,
             if found is expected:
                 first = full
         torch.testing.assert_close(full, first, rtol=1e-12, atol=1e-14, equal_nan=True)
+
+
+def test_a_long_context_is_computed_in_blocks_of_rows_and_never_as_a_whole_matrix(monkeypatch):
+    class Largest(TorchDispatchMode):
+        elements = 0
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            made = func(*args, **(kwargs or {}))
+            if isinstance(made, torch.Tensor):
+                self.elements = max(self.elements, made.numel())
+            return made
+
+    monkeypatch.setattr(attention_bound, "BLOCK_ELEMENTS", 2**16)
+    operator, problem = attention(batch=1, heads=2, kv_heads=1, q_len=4096, kv_len=4096, head_dim=16, causal=True)
+    inputs = operator.make_inputs(problem, "randn", 0, "cpu")
+    with Largest() as largest:
+        outputs = operator.reference(problem, inputs, BF16).outputs
+    assert outputs["out"].index is not None and len(outputs["out"].expected) > 800
+    assert largest.elements <= 2 * 2**16  # keys and values of one head in float64 are as many; q k^T would be 256 times
 
 
 def test_a_place_in_a_selection_is_told_as_a_place_in_the_output():
