@@ -59,6 +59,7 @@ OWNERS = {
         "tuner.triton_api",
         "tuner.unused",
     ),
+    "jinja2": ("tuner.exports.templating",),
     "typer": ("tuner.cli.*",),
     "rich": ("tuner.cli.output", "tuner.cli.tables", "tuner.progress"),
 }
@@ -70,6 +71,7 @@ PACKAGE_MAY_IMPORT = {
     "worker": ("checking", "compiling", "evaluating"),  # what a zygote loads before it forks
     "store": (),
     "search": ("tuner.store.owner",),
+    "exports": ("tuner.operators", "tuner.store.location", "tuner.store.records", "tuner.store.store"),
 }
 
 PRINTS = {

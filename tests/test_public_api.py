@@ -11,6 +11,7 @@ import pytest
 import tuner
 from tests.programs import environment
 from tuner import api
+from tuner.exports import public
 
 
 def test_the_names_are_sorted_and_every_one_is_there():
@@ -23,8 +24,9 @@ def test_the_names_are_sorted_and_every_one_is_there():
 def test_every_public_function_of_the_api_is_among_the_names():
     functions = {
         name
-        for name, value in vars(api).items()
-        if inspect.isfunction(value) and value.__module__ == api.__name__ and not name.startswith("_")
+        for module in (api, public)
+        for name, value in vars(module).items()
+        if inspect.isfunction(value) and value.__module__ == module.__name__ and not name.startswith("_")
     }
     assert functions == {name for name in tuner.__all__ if name.islower()}
 

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     )
     from tuner.config import Config
     from tuner.errors import TunerError
+    from tuner.exports.exporting import ExportResult, FormatSummary
+    from tuner.exports.lookup_table import Lookup
+    from tuner.exports.public import check_export, export, export_formats, lookup
     from tuner.problem import Problem
     from tuner.querying import QueryResult
     from tuner.regression.report import RegressionReport
@@ -35,6 +38,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Config",
+    "ExportResult",
+    "FormatSummary",
+    "Lookup",
     "OperatorSummary",
     "Problem",
     "QueryResult",
@@ -46,7 +52,11 @@ __all__ = [
     "TunerError",
     "best",
     "check",
+    "check_export",
+    "export",
+    "export_formats",
     "list_operators",
+    "lookup",
     "make_problem",
     "query",
     "regressions",
@@ -61,6 +71,9 @@ __all__ = [
 
 _HOMES = {
     "Config": "tuner.config",
+    "ExportResult": "tuner.exports.exporting",
+    "FormatSummary": "tuner.exports.exporting",
+    "Lookup": "tuner.exports.lookup_table",
     "OperatorSummary": "tuner.results",
     "Problem": "tuner.problem",
     "QueryResult": "tuner.querying",
@@ -70,6 +83,10 @@ _HOMES = {
     "TimeResult": "tuner.results",
     "TuneResult": "tuner.results",
     "TunerError": "tuner.errors",
+    "check_export": "tuner.exports.public",
+    "export": "tuner.exports.public",
+    "export_formats": "tuner.exports.public",
+    "lookup": "tuner.exports.public",
 }
 
 

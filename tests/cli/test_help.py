@@ -19,6 +19,7 @@ COMMANDS = (
     "regressions",
     "remeasure",
     "reproduce",
+    "export",
     "render",
     "check",
     "time",

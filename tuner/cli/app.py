@@ -8,7 +8,20 @@ from typing import Annotated, Any
 
 import typer
 
-from tuner.cli import best, check, doctor, operators, query, regressions, remeasure, render, reproduce, studies, tune
+from tuner.cli import (
+    best,
+    check,
+    doctor,
+    export,
+    operators,
+    query,
+    regressions,
+    remeasure,
+    render,
+    reproduce,
+    studies,
+    tune,
+)
 
 
 def command() -> Callable[..., Any]:
@@ -38,6 +51,7 @@ def _app() -> typer.Typer:
         regressions.regressions,
         remeasure.remeasure,
         reproduce.reproduce,
+        export.export,
         render.render,
         check.check,
         check.time,

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from tuner.cli import options
 from tuner.cli.output import answer_only, print_json, say
 
+Looked = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        metavar="NAME",
+        help="GPU to compile for without having it (sm_90, a100, mi300x...), or the consumer of an exported table "
+        "(fla, flex...): what stands between a table and its use here.",
+        show_default=False,
+    ),
+]
 
-def doctor(target: options.Target = None, db: options.Db = None, json: options.Json = False) -> None:
+
+def doctor(target: Looked = None, db: options.Db = None, json: options.Json = False) -> None:
     """What this machine has: GPU, driver, torch, Triton and compiler versions, cache, database. Exits with 1 where
     something that tuning needs is missing.
 
@@ -19,6 +32,12 @@ def doctor(target: options.Target = None, db: options.Db = None, json: options.J
     from tuner.cli.tables import print_table
     from tuner.store.location import default_url
 
+    if target is not None:
+        from tuner.exports.formats import names
+
+        if target in names():
+            _consumer(target, json)
+            return
     with answer_only(json):
         from tuner.doctor import doctor as examine
         from tuner.machine import DEFAULT_TARGET
@@ -35,3 +54,13 @@ def doctor(target: options.Target = None, db: options.Db = None, json: options.J
         say("ready to tune" if report.ok else "not ready: see what is missing above")
     if not report.ok:
         raise typer.Exit(1)
+
+
+def _consumer(name: str, as_json: bool) -> None:
+    from tuner.cli.export import print_report
+
+    with answer_only(as_json):
+        from tuner.exports.exporting import examine
+
+        report = examine(name)
+    print_report(report, as_json)

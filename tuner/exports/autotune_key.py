@@ -1,0 +1,120 @@
+"""Winners as an autotuner knows them: a kernel's name, the key of a call, and a ``triton.Config``.
+
+The key is Triton's own: the values of the arguments that the decorator's ``key`` names, in its order, then the dtype of
+every tensor argument, in the kernel's order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tuner.config import Value
+from tuner.errors import UsageError
+from tuner.exports.entry import Entry, LeftOut
+from tuner.exports.kernel_call import LAUNCH_OPTIONS, KernelCall, NotOneKernelError, kernel_call
+from tuner.exports.losses import loss_elsewhere
+from tuner.naming import listed
+from tuner.operators import get
+
+TORCH_DTYPES = {"bf16": "torch.bfloat16", "fp16": "torch.float16", "fp32": "torch.float32"}
+
+KEY_HELP = (
+    "the `key` of your @triton.autotune, with + between names: rows+cols, or argument:name where an argument "
+    "is not called as in the problem (N:cols). Default: the arguments that are called as in the problem"
+)
+
+Key = tuple[int | float | bool | str, ...]
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """One entry for an autotuner. ``kwargs`` are compile-time arguments; ``options`` has num_warps and the like."""
+
+    entry: Entry
+    kernel: str
+    key_names: tuple[str, ...]
+    key: Key
+    kwargs: Mapping[str, Value]
+    options: Mapping[str, Value]
+
+
+def tuned(entries: Sequence[Entry], key_setting: str | None) -> tuple[list[Tuned], list[LeftOut]]:
+    """What of ``entries`` an autotuner can be given, and what not.
+
+    What follows from the problem (derived values, switches that the problem fixes) is the caller's to pass, as without
+    this project; what the search chose goes into the config. Raises ``UsageError`` where ``key_setting`` cannot be
+    meant.
+    """
+    found: list[Tuned] = []
+    left_out: list[LeftOut] = []
+    for entry in entries:
+        try:
+            found.append(_tuned(entry, key_setting))
+        except NotOneKernelError as error:
+            label = f"{entry.problem.label} on {entry.device.name}"
+            left_out.append(LeftOut(label, f"template {entry.winner.config.template}: {error}"))
+    kept, alike = _one_a_key(found)
+    return kept, [*left_out, *alike]
+
+
+def _one_a_key(found: Sequence[Tuned]) -> tuple[list[Tuned], list[LeftOut]]:
+    """An autotuner tells calls apart by key alone: of the entries of one key the one that loses least at the others."""
+    by_key: dict[object, list[Tuned]] = {}
+    for item in found:
+        by_key.setdefault((item.entry.device.key, item.kernel, item.key), []).append(item)
+    kept, left_out = [], []
+    for items in by_key.values():
+        entries = [item.entry for item in items]
+        best = min(items, key=lambda item: loss_elsewhere(item.entry, entries))
+        kept.append(best)
+        for item in items:
+            if item is not best:
+                why = f"has the key of {best.entry.problem.label} ({', '.join(best.key_names)}), whose config is used"
+                left_out.append(LeftOut(f"{item.entry.problem.label} on {item.entry.device.name}", why))
+    return kept, left_out
+
+
+def _tuned(entry: Entry, key_setting: str | None) -> Tuned:
+    config = entry.winner.config
+    call = kernel_call(entry.variant, config.chosen)
+    names = _key_names(call, entry, key_setting)
+    given: dict[str, int | float | bool | str] = dict(entry.problem.sizes)
+    given |= {name: value for name, value in entry.problem.options if value is not None}
+    values = tuple(given[name] for _, name in names)
+    dtypes = tuple(TORCH_DTYPES[_dtype(entry, call.tensors[name])] for name in call.arguments if name in call.tensors)
+    chosen = {name: config.values[name] for name in config.chosen}
+    return Tuned(
+        entry=entry,
+        kernel=call.kernel,
+        key_names=tuple(argument for argument, _ in names),
+        key=(*values, *dtypes),
+        kwargs={name: value for name, value in sorted(chosen.items()) if name not in LAUNCH_OPTIONS},
+        options={name: value for name, value in sorted(chosen.items()) if name in LAUNCH_OPTIONS},
+    )
+
+
+def _key_names(call: KernelCall, entry: Entry, setting: str | None) -> list[tuple[str, str]]:
+    """Pairs of a kernel's argument and the name of its value in the problem."""
+    known = (*entry.problem.sizes, *entry.problem.settings)
+    if setting is None:
+        pairs = [(argument, argument.lower()) for argument in call.arguments if argument.lower() in known]
+        if not pairs:
+            raise UsageError(
+                f"no argument of {call.kernel} is called as in the problem ({listed(known)}); "
+                "say which are, as in --set key=N:cols"
+            )
+        return pairs
+    pairs = []
+    for word in setting.split("+"):
+        argument, _, name = (part.strip() for part in word.partition(":"))
+        name = name or argument.lower()
+        if not argument or name not in known:
+            raise UsageError(f"--set key: {word!r} names nothing of the problem; it has {listed(known)}")
+        pairs.append((argument, name))
+    return pairs
+
+
+def _dtype(entry: Entry, tensor: str) -> str:
+    outputs = get(entry.problem.operator).output_specs(entry.problem)
+    return outputs[tensor].dtype if tensor in outputs else entry.problem.dtype

@@ -1,0 +1,54 @@
+"""How the ``python`` format makes one callable of an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tuner.problem import Problem, Scalar
+
+
+@dataclass(frozen=True)
+class Callable:
+    """``axes`` are the sizes that a call gives, in order; ``options`` those that choose a table.
+
+    ``implied``: sizes that equal another one in every call (tensors are made contiguous first). ``unset``: options that
+    are an argument of the launch and choose nothing. ``line``: the call, for people.
+    """
+
+    axes: tuple[str, ...]
+    line: str
+    implied: Mapping[str, str] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
+    unset: tuple[str, ...] = ()
+
+    def shape(self, problem: Problem) -> tuple[int, ...]:
+        """The key of a problem's size."""
+        return tuple(problem.sizes[axis] for axis in self.axes)
+
+    def settings(self, problem: Problem) -> tuple[Scalar, ...]:
+        """The key of a problem's options."""
+        return tuple(problem.settings[name] for name in self.options)
+
+    def why_not(self, problem: Problem) -> str:
+        """Why a call never asks for ``problem``; empty where it does."""
+        for name, other in self.implied.items():
+            if problem.sizes[name] != problem.sizes[other]:
+                return f"{name} is not {other}, and tensors are made contiguous first"
+        return ""
+
+
+CALLABLES: dict[str, Callable] = {
+    "softmax": Callable(
+        axes=("rows", "cols"),
+        implied={"row_stride": "cols"},
+        line="softmax(x): over the last axis",
+    ),
+    "attention_fwd": Callable(
+        axes=("batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim"),
+        options=("causal", "allow_tf32"),
+        unset=("scale",),
+        line="attention_fwd(q, k, v, causal=False, scale=None, allow_tf32=False): output and log-sum-exp",
+    ),
+}
+"""By operator. Each has a template ``templates/python/_<operator>.py.j2``."""
