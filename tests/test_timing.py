@@ -117,3 +117,48 @@ def test_trials_of_a_study_and_the_same_trial_of_another_vary_differently():
     seeds = [variation_seed(seed, c) for seed in (0, 1) for c in (Candidate, Other)]
     assert len(set(seeds)) == 4 and all(0 < seed < 2**53 for seed in seeds)
     assert variation_seed(0, Candidate) == seeds[0]
+
+
+class Launchable(Candidate):
+    """What a rounds job asks of a candidate."""
+
+    def __init__(self, key, launch):
+        self.key, self._launch = key, launch
+
+    def launch(self):
+        return self._launch
+
+
+def test_after_the_rounds_of_the_finals_what_was_timed_is_compared_once_more(desk, monkeypatch):
+    from tests.fakes import RIGHT, STATE
+    from tuner.device import Device
+    from tuner.evaluating import RoundsJob
+
+    def prepare(launch, give_up_us=float("inf")):
+        for copy in desk.timer.copies:
+            launch(**copy)
+        return Prepared(launch, 4, 1.0, Graph(desk.timer, launch), "cold-graph-1")
+
+    def timed_sample(prepared):
+        prepared.graph.replay()
+        return 10.0
+
+    monkeypatch.setattr(desk.timer, "prepare", prepare)
+    monkeypatch.setattr(desk.timer, "sample", timed_sample)
+    monkeypatch.setattr(desk, "check", lambda candidate: RIGHT)
+    monkeypatch.setattr(desk, "state", lambda: STATE)
+    desk.prepared = {}
+    seen = set()
+
+    def skips(x, out):
+        if x.data_ptr() not in seen:
+            write(x, out)
+        seen.add(x.data_ptr())
+
+    entries = (Launchable("honest", write), Launchable("skips", skips))
+    device = Device("h", "h", *([0] * 11))
+    result = RoundsJob(PROBLEM, device, entries, 0, 2, 0, check_first=True)._run(desk)
+    assert result.checks["honest"].passed and result.checks["honest"].families[-1].family == "timing"
+    assert not result.checks["skips"].passed and result.checks["skips"].families[-1].family == "timing"
+    without = RoundsJob(PROBLEM, device, entries, 0, 2, 0)._run(desk)
+    assert without.checks == {}

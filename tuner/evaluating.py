@@ -160,7 +160,8 @@ class RoundsJob:
     """Time every candidate once a round, in a random order that differs by round.
 
     With ``check_first`` (finalists, in a fresh process) each candidate passes the check on new inputs before the first
-    round; one that does not is left out, and its report says why.
+    round; one that does not is left out, and its report says why. After the last round what the timed launches leave is
+    compared once more, and a report that failed then is in ``checks`` as well.
     """
 
     problem: Problem
@@ -191,6 +192,10 @@ class RoundsJob:
             for place in order:
                 samples[names[place]][number] = desk.timer.sample(prepared[place])
             states[number] = desk.state()
+        if self.check_first:
+            for c, p in {c.key: (c, p) for c, p in zip(running, prepared, strict=True)}.values():
+                after = desk.recheck(c, p)
+                checks[c.key] = replace(checks[c.key], families=(*checks[c.key].families, after))
         protocols = {c.key: p.protocol for c, p in zip(running, prepared, strict=True)}
         return RoundsResult(samples, states, protocols, checks, os.getpid())
 

@@ -30,8 +30,7 @@ def require_power(operator: Operator, plan: CheckPlan, device: str, seed: int, c
         problem, families = plan.checks[0].problem, dict.fromkeys(c.family for c in plan.checks)
         raise CheckError(
             f"{problem.label}: the check has no power: a kernel with this error would pass it: {'; '.join(hidden)}. "
-            f"Its inputs are {', '.join(families)}; its bound follows from {_declared(plan)}. "
-            "Declare a higher precision, or add inputs that show the error"
+            f"Declare a higher precision than {_declared(plan)}, or add inputs that show it to {', '.join(families)}"
         )
 
 
@@ -86,4 +85,4 @@ def _beyond(reference: OutputReference, place: tuple[int, ...], got: torch.Tenso
 
 
 def _declared(plan: CheckPlan) -> str:
-    return ", ".join(f"{name} {value}" for name, value in plan.checks[0].profile.as_json().items())
+    return ", ".join(f"{name}={value}" for name, value in plan.checks[0].profile.as_json().items())
