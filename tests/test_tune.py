@@ -238,3 +238,11 @@ def test_outcomes_of_the_small_space_are_all_timed(finished, database):
     detail = tuner.show(finished[0].study.name, db=database)
     assert {t.trial.outcome for t in detail.trials} == {Outcome.TIMED}
     assert all(t.trial.check_report.passed for t in detail.trials)
+
+
+def test_every_trial_was_checked_on_inputs_of_its_own_and_says_which(finished, database):
+    trials = [t.trial for t in tuner.show(finished[0].study.name, db=database).trials]
+    reports = [trial.check_report for trial in trials if trial.check_report is not None and not trial.same_as]
+    assert len(reports) >= 2
+    assert {report.seed for report in reports} == {0}
+    assert len({report.variation for report in reports}) == len(reports) and 0 not in {r.variation for r in reports}
