@@ -204,7 +204,8 @@ def on_a_gpu(name: str, **changes: int) -> str:
     return f"""
 from tuned_kernels import _device, _lookup
 facts = dict(_lookup._tables()[0]["facts"], **{changes!r})
-_device.describe, _device.architecture = (lambda index: ({name!r}, facts)), (lambda index: facts["capability"])
+memory = facts.pop("memory_bytes", _lookup._tables()[0]["memory_bytes"])
+_device.describe, _device.architecture = (lambda index: ({name!r}, facts, memory)), (lambda index: facts["capability"])
 inner = _lookup.best
 import tuned_kernels._softmax as module
 module.best = lambda operator, dtype, shape, options, device: inner(operator, dtype, shape, options, 0)
@@ -225,6 +226,28 @@ def test_a_gpu_of_the_same_name_and_other_limits_is_another(exported):
     found = damaged(exported, on_a_gpu("NVIDIA H200", l2_bytes=31_457_280, sms=66))
     assert found["chosen"][0] is False
     assert "this NVIDIA H200 as it is here" in found["said"][0]
+
+
+def test_a_gpu_of_the_same_name_and_other_memory_takes_the_configs_and_says_so(exported):
+    found = damaged(exported, on_a_gpu("NVIDIA H200", memory_bytes=80 << 30))
+    assert found["chosen"] == [True, [64, 512], {"BLOCK_COLS": 512, "num_warps": 1}]
+    assert found["said"] == [
+        "this NVIDIA H200 has 80 GiB, and the one that was tuned 140: another model of this name may have other best "
+        "configs. Tune on it, and export again."
+    ]
+
+
+def test_no_config_is_taken_for_more_elements_than_addresses_were_checked_with(exported):
+    found = run_package(
+        exported,
+        """
+kernels.use_device("NVIDIA H200")
+warnings.simplefilter("ignore")
+print(json.dumps({"below": chosen("softmax", torch.float16, 2**19, 4095) is not None,
+                  "above": chosen("softmax", torch.float16, 2**20, 4095)}))
+""",
+    )
+    assert found == {"below": True, "above": None}
 
 
 def test_a_gpu_of_another_architecture_gets_torch(exported):

@@ -39,18 +39,19 @@ class Tuned:
     options: Mapping[str, Value]
 
 
-def tuned(entries: Sequence[Entry], key_setting: str | None) -> tuple[list[Tuned], list[LeftOut]]:
+def tuned(entries: Sequence[Entry], key_setting: str | None, *, any_numbers: bool) -> tuple[list[Tuned], list[LeftOut]]:
     """What of ``entries`` an autotuner can be given, and what not.
 
     What follows from the problem (derived values, switches that the problem fixes) is the caller's to pass, as without
-    this project; what the search chose goes into the config. Raises ``UsageError`` where ``key_setting`` cannot be
-    meant.
+    this project; what the search chose goes into the config. ``any_numbers``: the consumer may take a config for any
+    numbers in the key, so one that is right at some sizes only is left out. Raises ``UsageError`` where ``key_setting``
+    cannot be meant.
     """
     found: list[Tuned] = []
     left_out: list[LeftOut] = []
     for entry in entries:
         try:
-            found.append(_tuned(entry, key_setting))
+            found.append(_tuned(entry, key_setting, any_numbers))
         except NotOneKernelError as error:
             label = f"{entry.problem.label} on {entry.device.name}"
             left_out.append(LeftOut(label, f"template {entry.winner.config.template}: {error}"))
@@ -75,10 +76,17 @@ def _one_a_key(found: Sequence[Tuned]) -> tuple[list[Tuned], list[LeftOut]]:
     return kept, left_out
 
 
-def _tuned(entry: Entry, key_setting: str | None) -> Tuned:
+def _tuned(entry: Entry, key_setting: str | None, any_numbers: bool) -> Tuned:
     config = entry.winner.config
+    if entry.rules is None:
+        raise NotOneKernelError("its search space cannot be read any more, so where it may be used is not known")
     call = kernel_call(entry.variant, config.chosen)
     names = _key_names(call, entry, key_setting)
+    for axis in entry.rules.must_cover(config.chosen):
+        if any_numbers:
+            raise NotOneKernelError(f"its tiles must cover {axis}, and the consumer may take it for any size")
+        if axis not in [name for _, name in names]:
+            raise NotOneKernelError(f"its tiles must cover {axis}, which is not part of the key")
     given: dict[str, int | float | bool | str] = dict(entry.problem.sizes)
     given |= {name: value for name, value in entry.problem.options if value is not None}
     values = tuple(given[name] for _, name in names)

@@ -72,7 +72,7 @@ class FlaCache:
 
     def table(self, selection: Selection, settings: Mapping[str, str], name: str) -> Table:
         """A folder for each GPU, in it a file for each kernel."""
-        found, left_out = tuned(selection.entries, settings.get("key"))
+        found, left_out = tuned(selection.entries, settings.get("key"), any_numbers=True)
         if not found:
             raise UsageError(f"no winner fits a kernel under an autotuner: {left_out[0].what}: {left_out[0].why}")
         by_file: dict[str, list[Tuned]] = {}

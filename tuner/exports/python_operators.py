@@ -12,12 +12,14 @@ from tuner.problem import Problem, Scalar
 class Callable:
     """``axes`` are the sizes that a call gives, in order; ``options`` those that choose a table.
 
-    ``implied``: sizes that equal another one in every call (tensors are made contiguous first). ``unset``: options that
-    are an argument of the launch and choose nothing. ``line``: the call, for people.
+    ``tensors``: the axes of each tensor, whose product is how many elements it has. ``implied``: sizes that equal
+    another one in every call (tensors are made contiguous first). ``unset``: options that are an argument of the launch
+    and choose nothing. ``line``: the call, for people.
     """
 
     axes: tuple[str, ...]
     line: str
+    tensors: tuple[tuple[str, ...], ...]
     implied: Mapping[str, str] = field(default_factory=dict)
     options: tuple[str, ...] = ()
     unset: tuple[str, ...] = ()
@@ -41,11 +43,13 @@ class Callable:
 CALLABLES: dict[str, Callable] = {
     "softmax": Callable(
         axes=("rows", "cols"),
+        tensors=(("rows", "cols"),),
         implied={"row_stride": "cols"},
         line="softmax(x): over the last axis",
     ),
     "attention_fwd": Callable(
         axes=("batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim"),
+        tensors=(("batch", "heads", "q_len", "head_dim"), ("batch", "kv_heads", "kv_len", "head_dim")),
         options=("causal", "allow_tf32"),
         unset=("scale",),
         line="attention_fwd(q, k, v, causal=False, scale=None, allow_tf32=False): output and log-sum-exp",

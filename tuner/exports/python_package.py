@@ -139,7 +139,8 @@ def _tables(entries: Sequence[Entry], nearest: Mapping[str, NearestRule], rule_t
     devices: dict[str, dict[str, Any]] = {}
     for entry in entries:
         device = entry.device
-        row = {"name": model_name(device), "arch": device.arch, "facts": dict(device.facts), "entries": {}}
+        row = {"name": model_name(device), "arch": device.arch, "facts": dict(device.facts)}
+        row |= {"memory_bytes": device.memory_bytes, "entries": {}}
         tables = devices.setdefault(device.key, row)["entries"]
         call = calls[entry.problem.operator]
         key = (entry.problem.operator, entry.problem.dtype, call.settings(entry.problem))
@@ -148,6 +149,7 @@ def _tables(entries: Sequence[Entry], nearest: Mapping[str, NearestRule], rule_t
         "devices": list(devices.values()),
         "weights": {op: tuple(nearest[op].weights.values()) for op in operators},
         "axes": {op: calls[op].axes for op in operators},
+        "tensors": {op: calls[op].tensors for op in operators},
         "implied": {op: dict(calls[op].implied) for op in operators},
         "options": {op: calls[op].options for op in operators},
         "unset": {op: calls[op].unset for op in operators},

@@ -23,6 +23,7 @@ class RuleSource:
     fixed: tuple[tuple[str, str], ...]
     derived: tuple[tuple[str, str], ...]
     constraints: tuple[str, ...]
+    limits: tuple[tuple[str, str, str], ...]
 
     @classmethod
     def of(cls, rules: Rules, operator: str) -> RuleSource:
@@ -34,6 +35,7 @@ class RuleSource:
             fixed=tuple((name, python(e)) for name, e in rules.fixed),
             derived=tuple((name, python(e)) for name, e in rules.derived),
             constraints=tuple(python(e) for e in rules.constraints),
+            limits=tuple((axis, python(tile), python(most)) for axis, tile, most in rules.limits),
         )
 
 

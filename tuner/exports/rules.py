@@ -6,7 +6,7 @@ It is read back from the text that is stored with each study, so the files of th
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -32,7 +32,8 @@ def given_names(problem: Problem, device: Device) -> dict[str, Scalar]:
 class Rules:
     """Of one template: ``where`` and ``constraints`` must hold, ``fixed`` switches and ``derived`` values follow.
 
-    ``derived`` is in an order in which each needs only earlier ones.
+    ``derived`` is in an order in which each needs only earlier ones. ``limits`` are the axes of which a template takes
+    a limited number of tiles: the axis, elements per tile, and how many it may take.
     """
 
     template: str
@@ -40,13 +41,27 @@ class Rules:
     fixed: tuple[tuple[str, Expression], ...]
     derived: tuple[tuple[str, Expression], ...]
     constraints: tuple[Expression, ...]
+    limits: tuple[tuple[str, Expression, Expression], ...] = ()
 
     @cached_property
     def key(self) -> str:
         """A hash of what they say."""
         fixed, derived = ({name: e.text for name, e in part} for part in (self.fixed, self.derived))
         where = self.where.text if self.where else None
-        return digest([where, fixed, list(derived.items()), [e.text for e in self.constraints]], 12)
+        limits = [[axis, tile.text, most.text] for axis, tile, most in self.limits]
+        return digest([where, fixed, list(derived.items()), [e.text for e in self.constraints], limits], 12)
+
+    def must_cover(self, chosen: Collection[str]) -> tuple[str, ...]:
+        """The axes that tiles of a ``chosen`` size must cover: at a larger size such a config computes a part only."""
+        found = []
+        for axis, tile, _ in self.limits:
+            names = set(tile.names)
+            for name, expression in reversed(self.derived):
+                if name in names:
+                    names |= expression.names
+            if names & set(chosen) and axis not in names:
+                found.append(axis)
+        return tuple(found)
 
     def config_at(self, config: Config, problem: Problem, device: Device) -> Config | None:
         """``config`` with what follows from another ``problem`` (or device); None where it is not valid there."""
@@ -69,7 +84,10 @@ class Rules:
                 names[name] = derived[name] = value
             if not all(expression.evaluate(names) for expression in self.constraints):
                 return None
-        except (ExpressionError, KeyError):
+            for axis, tile, most in self.limits:
+                if _tiles(names[axis], tile.evaluate(names)) > int(str(most.evaluate(names))):
+                    return None
+        except (ExpressionError, KeyError, ValueError, ZeroDivisionError):
             return None
         switches = dict(config.switches)
         launch = {name: values[name] for name in config.chosen if name not in switches} | derived
@@ -103,7 +121,15 @@ def _rules(template: str, entry: Mapping[str, Any]) -> Rules:
         tuple(fixed.items()),
         tuple((name, derived[name]) for name in _ordered(derived)),
         tuple(_expression(text) for text in entry.get("constraints") or ()),
+        tuple(
+            (axis, _expression(entry["tiles"][axis]), _expression(most))
+            for axis, most in (entry.get("max_tiles") or {}).items()
+        ),
     )
+
+
+def _tiles(size: Scalar, tile: Scalar) -> int:
+    return -(-int(str(size)) // int(str(tile)))
 
 
 def _expression(value: object) -> Expression:

@@ -71,9 +71,7 @@ def winners(store: Store, wanted: Wanted) -> Iterator[StoredWinner]:
     for study in store.studies(operator=wanted.operator, device=wanted.device):
         places[study.problem, study.device_name] = None
     for problem, device_name in places:
-        winner = store.best(problem, device_name, estimated=True)
-        if winner is not None and winner.record.estimated and not wanted.estimated:
-            winner = store.best(problem, device_name) or winner
+        winner = store.best(problem, device_name, estimated=True)  # a measured one, where there is one
         if winner is not None and (wanted.since is None or winner.created_at >= wanted.since):
             yield winner
 

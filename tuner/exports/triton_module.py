@@ -40,7 +40,7 @@ class TritonModule:
         module = name.removesuffix(".py")
         if not (name.endswith(".py") and module.isidentifier()):
             raise UsageError(f"--output: {name} cannot be imported; give a name such as tuned_configs.py")
-        found, left_out = tuned(selection.entries, settings.get("key"))
+        found, left_out = tuned(selection.entries, settings.get("key"), any_numbers=False)
         if not found:
             raise UsageError(f"no winner fits a kernel under an autotuner: {left_out[0].what}: {left_out[0].why}")
         keys: dict[str, tuple[str, ...]] = {}
