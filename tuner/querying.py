@@ -95,6 +95,8 @@ def selection(
     for name, _ in order:
         _known(name, sortable, "column")
     mode = ESTIMATED if filters.estimated else MEASURED
+    devices = [key for key, d in catalogue.devices.items() if not device or device in d.name.lower() or device == key]
+    outcomes = _outcomes(filters.outcomes, kind)
     return Selection(
         kind=kind,
         problem_keys=_keys(
@@ -107,16 +109,14 @@ def selection(
                 and all(r.admits(problem) for r in ranges)
             ],
         ),
-        device_keys=_keys(
-            catalogue.devices,
-            [key for key, d in catalogue.devices.items() if not device or device in d.name.lower() or device == key],
-        ),
+        # What failed is rare: with every device named, its place is looked up, and not every trial.
+        device_keys=devices if outcomes and Outcome.TIMED.value not in outcomes else _keys(catalogue.devices, devices),
         stack_keys=[
             key
             for key, stack in catalogue.stacks.items()
             if stack.mode == mode and filters.software.admits_stack(key, stack)
         ],
-        outcomes=_outcomes(filters.outcomes, kind),
+        outcomes=outcomes,
         templates=None if filters.template is None else (filters.template,),
         since=filters.software.since,
         until=filters.software.until,

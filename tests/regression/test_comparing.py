@@ -134,6 +134,16 @@ def test_two_revisions_of_the_templates(recorder, path, monkeypatch):
     assert row.before is not None and row.before.variant_hash == VARIANT.hash
 
 
+def test_the_winner_is_the_source_that_won_and_not_one_that_was_edited_later(recorder, path):
+    edited = replace(VARIANT, template_hash="b" * 64, source="def launch(x, out): pass\n")
+    recorder.crowned(problem(1), OLD, config(2), simulated(50.0, 1))
+    recorder.timed(problem(1), OLD, config(2), again(80.0, 2), variant=edited)
+    recorder.timed(problem(1), NEW, config(2), again(50.0, 3))
+    (row,) = report(path).rows
+    assert row.verdict is Verdict.SAME
+    assert row.before is not None and row.before.variant_hash == VARIANT.hash
+
+
 def test_a_twin_is_compared_by_the_measurement_of_its_binary(recorder, path):
     recorder.crowned(problem(1), OLD, config(2), simulated(50.0, 1))
     recorder.timed(problem(1), NEW, config(3), again(50.0, 2))

@@ -12,7 +12,7 @@ from tuner.regression.fairness import Conditions, Fairness
 from tuner.regression.judging import Evidence, compared, judged
 from tuner.regression.noise import NoiseFloor, noise_floors
 from tuner.regression.points import Point
-from tuner.regression.reading import BROKEN, Found, PointReader
+from tuner.regression.reading import BROKEN, Found, Place, PointReader, Source
 from tuner.regression.report import RegressionReport, Row, Side, Verdict
 from tuner.regression.sides import Sides, choose_sides
 from tuner.store.history import History
@@ -44,46 +44,14 @@ def compare(
         raise UsageError(_nothing(sides, operator, device, estimated))
     tuned_again = now.winners(every if new is old else new.winners(estimated=estimated))
 
-    places = [(w.problem_key, w.device_key) for w in winners]
-    configs = [(*place, w.config.key) for place, w in zip(places, winners, strict=True)]
-    plains = [(*place, w.plain_key) for place, w in zip(places, winners, strict=True) if w.plain_key]
-    found_then = then.find([*configs, *plains], frozenset())
-    used = [found_then[c] for c in configs if c in found_then]
-    besides = frozenset(i for found in used for i in found.measurement_ids) if new is old else frozenset()
-    found_now = now.find([*configs, *plains], besides)
-
-    pairs = [
-        _Pair(w, _same_source(found_then.get(c), w), found_now.get(c), _plain_change(found_then, found_now, w))
-        for c, w in zip(configs, winners, strict=True)
-    ]
-    samples_then = then.history.samples(i for p in pairs if p.before for i in p.before.measurement_ids)
-    samples_now = now.history.samples(i for p in pairs if p.after for i in p.after.measurement_ids)
-    done: list[Row] = []
-    pending: list[tuple[Row, Fairness]] = []
-    evidence: dict[str, list[Evidence]] = {}
-    for pair in pairs:
-        row = _bare(pair, known, tuned_again.get((pair.winner.problem_key, pair.winner.device_key)))
-        if row.verdict is not Verdict.AMBIGUOUS or pair.before is None or pair.after is None:
-            done.append(row)
-        elif estimated:
-            done.append(_estimate(row, pair.before, pair.after, known))
-        else:
-            sides_now = [_evidence(pair.before, samples_then), _evidence(pair.after, samples_now)]
-            evidence.setdefault(pair.winner.device_key, []).extend(sides_now)
-            row = replace(
-                row,
-                before=_side(pair.before, sides_now[0], known),
-                after=_side(pair.after, sides_now[1], known),
-                plain_change=pair.plain_change,
-                first_look=not (pair.before.confirmed and pair.after.confirmed),
-            )
-            pending.append(compared(row, *sides_now))
+    pairs = _pairs(then, now, winners, same_database=new is old)
+    pending, evidence = _rows(pairs, then, now, known, tuned_again, estimated=estimated)
     floors: dict[str, NoiseFloor] = {}
     if not estimated:
         repeats = [*old.repeats(mode), *(new.repeats(mode) if new is not old else [])]
         singles = {key: [e.time for e in found] for key, found in evidence.items()}
         floors = noise_floors(repeats, singles)
-    rows = sorted([*done, *judged(pending, floors)], key=lambda row: row.rank)
+    rows = sorted(judged(pending, floors), key=lambda row: row.rank)
     used_devices = {row.device_key for row in rows}
     return RegressionReport(
         before=_described(sides.before, sides.stacks_before, known),
@@ -103,6 +71,58 @@ class _Pair:
     before: Found | None
     after: Found | None
     plain_change: float | None
+
+
+def _pairs(then: PointReader, now: PointReader, winners: Sequence[WinnerAt], *, same_database: bool) -> list[_Pair]:
+    """What is stored of each winner's config, and its plain config, at both points."""
+    configs = {(w.problem_key, w.device_key, w.config.key): w for w in winners}
+    plains = {(w.problem_key, w.device_key, w.plain_key): w for w in winners if w.plain_key}
+    # The winner is one source on one stack, and its plain config was measured beside it.
+    meant = {place: Source(w.stack_key) for place, w in plains.items()}
+    meant |= {place: Source(w.stack_key, w.variant_hash) for place, w in configs.items()}
+    before = then.find([*configs, *plains], frozenset(), meant)
+    used = [before[place] for place in configs if place in before]
+    # What was measured before is not what was measured since.
+    besides = frozenset(number for found in used for number in found.measurement_ids) if same_database else frozenset()
+    after = now.find([*configs, *plains], besides)
+    return [
+        _Pair(w, before.get(place), after.get(place), _plain_change(before, after, place, w.plain_key))
+        for place, w in configs.items()
+    ]
+
+
+def _rows(
+    pairs: Sequence[_Pair],
+    then: PointReader,
+    now: PointReader,
+    known: Catalogue,
+    tuned_again: Mapping[tuple[str, str], WinnerAt],
+    *,
+    estimated: bool,
+) -> tuple[list[tuple[Row, Fairness | None]], dict[str, list[Evidence]]]:
+    """A row a pair, with what makes it unfair where its times are still to be judged; and the evidence by device."""
+    samples_then = then.history.samples(i for p in pairs if p.before for i in p.before.measurement_ids)
+    samples_now = now.history.samples(i for p in pairs if p.after for i in p.after.measurement_ids)
+    rows: list[tuple[Row, Fairness | None]] = []
+    evidence: dict[str, list[Evidence]] = {}
+    for pair in pairs:
+        row = _bare(pair, known, tuned_again.get((pair.winner.problem_key, pair.winner.device_key)))
+        if row.verdict is not Verdict.AMBIGUOUS or pair.before is None or pair.after is None:
+            rows.append((row, None))
+        elif estimated:
+            rows.append((_estimate(row, pair.before, pair.after, known), None))
+        else:
+            before, after = _evidence(pair.before, samples_then), _evidence(pair.after, samples_now)
+            evidence.setdefault(pair.winner.device_key, []).extend((before, after))
+            row = replace(
+                row,
+                before=_side(pair.before, before, known),
+                after=_side(pair.after, after, known),
+                plain_change=pair.plain_change,
+                first_look=not (pair.before.confirmed and pair.after.confirmed),
+            )
+            rows.append(compared(row, before, after))
+    return rows, evidence
 
 
 def _bare(pair: _Pair, known: Catalogue, tuned_again: WinnerAt | None) -> Row:
@@ -169,20 +189,18 @@ def _evidence(found: Found, samples: Mapping[int, Samples]) -> Evidence:
     return Evidence.of({number: samples[number] for number in found.measurement_ids})
 
 
-def _same_source(found: Found | None, winner: WinnerAt) -> Found | None:
-    """A config whose template was edited has several sources; the winner was one of them."""
-    return found if found is not None and found.trial.stack_key == winner.stack_key else None
-
-
 def _plain_change(
-    before: Mapping[tuple[str, str, str], Found], after: Mapping[tuple[str, str, str], Found], winner: WinnerAt
+    before: Mapping[Place, Found], after: Mapping[Place, Found], config: Place, plain_key: str
 ) -> float | None:
-    if not winner.plain_key or winner.plain_key == winner.config.key:
+    """By how much the plain config moved, where it was measured on the same stacks as the winner's config."""
+    plain = (*config[:2], plain_key)
+    if plain == config or not all(place in side for place in (plain, config) for side in (before, after)):
         return None
-    place = (winner.problem_key, winner.device_key, winner.plain_key)
-    if place not in before or place not in after or not before[place].heads or not after[place].heads:
+    if any(side[plain].trial.stack_key != side[config].trial.stack_key for side in (before, after)):
         return None
-    old, new = before[place].heads[-1], after[place].heads[-1]
+    if not before[plain].heads or not after[plain].heads:
+        return None
+    old, new = before[plain].heads[-1], after[plain].heads[-1]
     return new.median_us / old.median_us - 1.0 if old.protocol == new.protocol else None
 
 

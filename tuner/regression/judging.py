@@ -70,14 +70,19 @@ def compared(row: Row, before: Evidence, after: Evidence) -> tuple[Row, Fairness
     return replace(row, change=found.change, effect=found, cycles=cycles, notes=(*row.notes, *fair.notes)), fair
 
 
-def judged(pending: Iterable[tuple[Row, Fairness]], floors: Mapping[str, NoiseFloor]) -> list[Row]:
-    """The verdict of each row, corrected for all of them. ``floors`` are by device key."""
-    entries = [(row, fair, floors.get(row.device_key, NO_FLOOR).threshold) for row, fair in pending]
+def judged(rows: Iterable[tuple[Row, Fairness | None]], floors: Mapping[str, NoiseFloor]) -> list[Row]:
+    """The rows, with the verdict of those that have a fairness, corrected for all of these.
+
+    ``floors`` are by device key.
+    """
+    given = list(rows)
+    entries = [(row, fair, floors.get(row.device_key, NO_FLOOR).threshold) for row, fair in given if fair is not None]
     p_values = [beyond_p_value(_effect(row), threshold) for row, _, threshold in entries]
-    return [
+    found = [
         _verdict(replace(row, p_value=p, threshold=threshold), fair)
         for (row, fair, threshold), p in zip(entries, adjusted(p_values), strict=True)
     ]
+    return [*(row for row, fair in given if fair is None), *found]
 
 
 def _verdict(row: Row, fair: Fairness) -> Row:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from tuner.regression.points import Point
 from tuner.regression.report import Verdict
@@ -26,6 +27,21 @@ BROKEN = {
 
 Place = tuple[str, str, str]
 """Problem key, device key, config key."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Which of a config's trials is meant: on this stack, and of this source. Empty: of any."""
+
+    stack_key: str = ""
+    variant_hash: str = ""
+
+    def admits(self, trial: TrialAt) -> bool:
+        """Whether ``trial`` is meant."""
+        return self.stack_key in ("", trial.stack_key) and self.variant_hash in ("", trial.variant_hash)
+
+
+_ANY = Source()
 
 
 @dataclass(frozen=True)
@@ -63,28 +79,39 @@ class PointReader:
         return {place: _best(winners) for place, winners in by_place.items()}
 
     def find(
-        self, wanted: Iterable[tuple[str, str, str]], besides: frozenset[int]
-    ) -> dict[tuple[str, str, str], Found]:
+        self, wanted: Iterable[Place], besides: frozenset[int], sources: Mapping[Place, Source] | None = None
+    ) -> dict[Place, Found]:
         """The trial of each (problem, device, config) with its measurements, none of which are ``besides``.
 
-        On the newest stack that knows the config; of several sources, the one that was last measured.
+        Of ``sources`` where they say which; else on the newest stack that knows the config, and of several sources the
+        one that was measured, or found broken, last.
         """
+        sources = sources or {}
         keys = [(p, d, s, c) for p, d, c in wanted for s in self.stacks.get(d, ())]
-        trials = [t for t in self.history.trials(keys) if self._admits_template(t.template_hash)]
+        trials = [
+            t
+            for t in self.history.trials(keys)
+            if self._admits_template(t.template_hash) and sources.get(_place(t), _ANY).admits(t)
+        ]
         twins = self._twins(trials)
         heads: dict[int, list[MeasurementHead]] = {}
         for head in self.history.measurements([t.id for t in (*trials, *twins.values())]):
             if self.point.admits_moment(head.created_at) and head.id not in besides:
                 heads.setdefault(head.trial_id, []).append(head)
-        found: dict[Place, Found] = {}
-        for trial in sorted(trials, key=lambda t: (self.stacks[t.device_key].index(t.stack_key), t.changed_at)):
+        found: dict[Place, tuple[int, datetime, Found]] = {}
+        for trial in trials:
             own = heads.get(trial.id, [])
             if not own and _key(trial) in twins:
                 own = heads.get(twins[_key(trial)].id, [])
             broken = trial.outcome in BROKEN and self.point.admits_moment(trial.changed_at)
-            if own or broken:
-                found[trial.problem_key, trial.device_key, trial.config_key] = Found(trial, _pooled(own))
-        return found
+            moments = [*(head.created_at for head in own[-1:]), *([trial.changed_at] if broken else [])]
+            if moments:
+                rank = self.stacks[trial.device_key].index(trial.stack_key)
+                here = (rank, max(moments), Found(trial, _pooled(own)))
+                best = found.get(_place(trial))
+                if best is None or here[:2] >= best[:2]:
+                    found[_place(trial)] = here
+        return {place: each for place, (_, _, each) in found.items()}
 
     def _twins(self, trials: Sequence[TrialAt]) -> dict[Key, TrialAt]:
         """Configs of one binary are measured once; the trial that was, by the key of the one that was not."""
@@ -114,6 +141,10 @@ def _pooled(heads: Sequence[MeasurementHead]) -> tuple[MeasurementHead, ...]:
     if not confirmed:
         return tuple(heads[-1:])
     return tuple(head for head in confirmed if head.protocol == confirmed[-1].protocol)[-MOST_POOLED:]
+
+
+def _place(trial: TrialAt) -> Place:
+    return trial.problem_key, trial.device_key, trial.config_key
 
 
 def _key(trial: TrialAt) -> Key:

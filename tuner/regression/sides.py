@@ -60,7 +60,8 @@ def choose_sides(
             stacks_before[device], stacks_after[device] = old, new
         else:
             name = devices[device].name if device in devices else device
-            left_out.append(f"{name} is left out: its results are of one software stack only")
+            only = "its results are of one software stack only" if same_database else "it is in one database only"
+            left_out.append(f"{name} is left out: {only}")
     sides = Sides(before, after, stacks_before, stacks_after, tuple(left_out))
     if not stacks_before:
         raise UsageError(

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, case, func, literal_column, select
+from sqlalchemy import Column, ColumnElement, Connection, Select, case, func, literal_column, select
+from sqlalchemy import column as named_column
 from sqlalchemy.orm import aliased
 
 from tuner.device import ESTIMATED
@@ -70,10 +71,10 @@ def statement_for(selection: Selection) -> Select[Any]:
         time = every["time_us"]
         aggregates = {COUNT: func.count(), FASTEST: func.min(time), SLOWEST: func.max(time)}
         keys = [column(name).label(name) for name in selection.group_by]
-        statement = select(*keys, *(value.label(name) for name, value in aggregates.items())).group_by(
-            *(column(name) for name in selection.group_by)
-        )
-        order = {**{name: column(name) for name in selection.group_by}, **aggregates}
+        grouped = {name: _groupable(name, column(name)) for name in selection.group_by}
+        statement = select(*keys, *(value.label(name) for name, value in aggregates.items()))
+        statement = statement.group_by(*grouped.values())
+        order = {**grouped, **aggregates}
         ordering = selection.sort or tuple((name, False) for name in selection.group_by)
         statement = statement.order_by(*(_ordered(order[name], down) for name, down in ordering))
     else:
@@ -83,6 +84,11 @@ def statement_for(selection: Selection) -> Select[Any]:
         )
     statement = statement.select_from(_source(selection.kind)).where(*_conditions(selection))
     return statement if selection.limit is None else statement.limit(selection.limit)
+
+
+def _groupable(name: str, value: ColumnElement[Any]) -> ColumnElement[Any]:
+    # An expression with values in it is another one each time that it is sent, so it is grouped by its name.
+    return value if isinstance(value, Column) else named_column(name)
 
 
 def _ordered(value: ColumnElement[Any], down: bool) -> ColumnElement[Any]:
