@@ -289,3 +289,14 @@ def test_a_tie_keeps_the_stored_winner_whatever_was_chosen_among_it():
     winner, other = entry("w", 10.0, Role.WINNER), entry("o", 9.95)
     batch = Batch((winner, other), other.config.key, (winner.config.key, other.config.key), "tie of 2", True)
     assert advise(winner, 10.0, batch) == (Advice.KEEP, winner.config, "tie of 2")
+
+
+def test_a_problem_whose_space_is_gone_does_not_stop_the_others(shop):
+    def gone(operator: str) -> Any:
+        raise UsageError("there is no operator 'softmax'")
+
+    machine = FakeMachine(shop.cache, Truth(), {})
+    winners = stored_winners(shop.store, machine, Filters())  # type: ignore[arg-type]
+    run = Remeasuring(shop.store, machine, 0, 5, shop.spoken.append)  # type: ignore[arg-type]
+    assert list(run.run(winners, gone)) == []
+    assert shop.spoken == [f"{PROBLEM.label} is left out: there is no operator 'softmax'"]

@@ -48,12 +48,20 @@ class Remeasuring:
         self.store, self.machine, self.seed = store, machine, seed
         self._runners_up, self._notice = runners_up, notice
         self._compilers = machine.compilers()
-        self._interpreters: Pool[int] | None = None if machine.measures else machine.interpreters()
+        self._interpreters: Pool[int] | None = None
+        if not machine.measures:
+            machine.gpu.kill()  # it has found out what this machine is, and holds memory
+            self._interpreters = machine.interpreters()
 
     def run(self, winners: Sequence[StoredWinner], space: Callable[[str], Space]) -> Iterator[Remeasurement]:
         """One batch after the other; each is stored before it is given. ``space``: an operator's search space."""
         for winner in winners:
-            bound = space(winner.problem.operator).bind(winner.problem, self.machine.device, gpu=self.machine.measures)
+            problem, machine = winner.problem, self.machine
+            try:
+                bound = space(problem.operator).bind(problem, machine.device, gpu=machine.measures)
+            except UsageError as error:  # its operator or its search space is gone; the others are not
+                self._notice(f"{problem.label} is left out: {error}")
+                continue
             yield self._batch(winner, bound)
 
     def _batch(self, winner: StoredWinner, bound: BoundSpace) -> Remeasurement:
@@ -222,7 +230,8 @@ def stored_winners(store: Store, machine: Machine, filters: Filters) -> list[Sto
     winners = [winner for winner in found if winner is not None and winner.record.estimated is estimated]
     if not winners:
         what = "estimated winner" if estimated else "measured winner"
-        raise UsageError(f"no such {what} is stored for {machine.device.name}; run `tuner tune` first")
+        other = ", or name another with --target" if estimated else ""
+        raise UsageError(f"no such {what} is stored for {machine.device.name}; run `tuner tune` first{other}")
     return sorted(winners, key=lambda winner: winner.created_at)
 
 

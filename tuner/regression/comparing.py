@@ -135,7 +135,7 @@ def _bare(pair: _Pair, known: Catalogue, tuned_again: WinnerAt | None) -> Row:
         device=known.devices[winner.device_key].name,
         config=winner.config.label,
         config_key=winner.config.key,
-        before=None,
+        before=_side(pair.before, None, known) if pair.before is not None and pair.before.heads else None,
         after=None,
     )
     notes = []
@@ -178,7 +178,7 @@ def _side(found: Found, evidence: Evidence | None, known: Catalogue) -> Side:
         stack=known.stacks[found.trial.stack_key].label,
         variant_hash=found.trial.variant_hash,
         median_us=evidence.median_us if evidence else found.heads[-1].median_us,
-        blocks=len(evidence.time) if evidence else 0,
+        blocks=len(evidence.time) if evidence else sum(head.sample_count for head in found.heads),
         protocol=found.heads[-1].protocol,
         measurements=found.measurement_ids,
         conditions=evidence.conditions if evidence else Conditions.of(()),
