@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.checkout import other_tritons
 from tuner.errors import MissingError
 
 ROOT = Path(__file__).parents[1]
@@ -26,14 +27,68 @@ print(json.dumps([is_interpreting(), before, after, wrong_bf16_paths(), bf16_dot
 """
 
 
-def test_the_repair_leaves_nothing_wrong_and_can_be_repeated():
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, env=environment, check=False)
+CHECKS = """
+import importlib.util, json, pathlib, sys, tempfile
+from functools import partial
+from tuner.check_plan import CheckPlan, PlannedCheck
+from tuner.checking import check
+from tuner.interpreter import repair_bf16_dot
+from tuner.operators import get
+from tuner.precision import PrecisionProfile
+repair_bf16_dot()
+kernels = pathlib.Path(sys.argv[1])
+operator = get("attention_fwd")
+problem = operator.problem({"batch": 1, "heads": 1, "q_len": 20, "kv_len": 70, "head_dim": 16}, "bf16")
+profile = PrecisionProfile("bf16", "bf16", p="bf16", dot="16bit", tiles=3)
+plan = CheckPlan(tuple(PlannedCheck(problem, f, profile) for f in ("randn", "needle", "nonfinite", "tiny")))
+source = (kernels / "attention_plain.py").read_text()
+found = {}
+for name, old, new in (
+    ("honest", "", ""),
+    ("acc not rescaled", "acc = acc * alpha[:, None]", "acc = acc"),
+    ("one key short", "cols[None, :] < kv_len", "cols[None, :] < kv_len - 1"),
+):
+    assert old in source
+    path = pathlib.Path(tempfile.mkdtemp()) / "kernel.py"
+    path.write_text(source.replace(old, new))
+    spec = importlib.util.spec_from_file_location("kernel", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    launch = partial(module.launch, **json.loads(sys.argv[2]))
+    report = check(launch, operator, plan, "cpu", 0)
+    found[name] = [report.passed, report.reason]
+print(json.dumps(found))
+"""
+
+PLAIN_ARGUMENTS = {"IS_CAUSAL": False, "BLOCK_M": 16, "BLOCK_N": 32, "PROGRAMS": 2}
+
+
+def interpreted(script, triton, *words):
+    """What ``script`` prints as JSON in an interpreting process with this Triton (None: the environment's own)."""
+    path = os.pathsep.join([*([str(triton)] if triton else []), str(ROOT)])
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": path}
+    command = [sys.executable, "-W", "ignore", "-c", script, *words]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    interpreting, before, after, again, dot_is_wrong = json.loads(done.stdout)
+    return json.loads(done.stdout)
+
+
+TRITONS = pytest.mark.parametrize("triton", [None, *other_tritons()], ids=lambda path: path.name if path else "own")
+
+
+@TRITONS
+def test_the_repair_leaves_nothing_wrong_and_can_be_repeated(triton):
+    interpreting, before, after, again, dot_is_wrong = interpreted(SCRIPT, triton)
     assert interpreting
     assert set(before) <= {"dot", "cast", "arithmetic", "compare", "sum", "integer"}
     assert after == again == [] and not dot_is_wrong
+
+
+@TRITONS
+def test_bf16_is_checked_as_strictly_as_on_a_gpu_in_every_version(triton):
+    found = interpreted(CHECKS, triton, str(ROOT / "tests/kernels"), json.dumps(PLAIN_ARGUMENTS))
+    assert found["honest"] == [True, ""]
+    assert [name for name, (passed, _) in found.items() if passed] == ["honest"]
 
 
 def test_a_process_that_compiles_is_told_so():
