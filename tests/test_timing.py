@@ -162,3 +162,21 @@ def test_after_the_rounds_of_the_finals_what_was_timed_is_compared_once_more(des
     assert not result.checks["skips"].passed and result.checks["skips"].families[-1].family == "timing"
     without = RoundsJob(PROBLEM, device, entries, 0, 2, 0)._run(desk)
     assert without.checks == {}
+
+
+def test_a_time_in_which_the_inputs_cannot_be_read_is_not_believed(desk):
+    from tests.fakes import RIGHT
+    from tuner.device import Device
+
+    facts = {name: 0 for name in Device.__dataclass_fields__}
+    facts |= {"name": "h", "key": "h", "memory_bandwidth": 1e9, "l2_bytes": 16 * 300 * 2}
+    desk.device = Device(**{name: facts[name] for name in Device.__dataclass_fields__})
+    right = RIGHT.families[0]
+    assert desk.plausible(PROBLEM, right, fastest_us=5.0, calls=4).passed  # 9600 bytes at 1 GB/s take 9.6 us
+    impossible = desk.plausible(PROBLEM, right, fastest_us=4.5, calls=4)
+    assert (
+        not impossible.passed and "faster than h can compute or read this (4.80 us at the least)" in impossible.reason
+    )
+    assert desk.plausible(PROBLEM, right, fastest_us=4.5, calls=0).passed  # cut short: nothing was sampled
+    desk.device = Device(**{**vars(desk.device), "l2_bytes": 16 * 300 * 5})
+    assert desk.plausible(PROBLEM, right, fastest_us=0.1, calls=4).passed  # the copies may stay in the cache

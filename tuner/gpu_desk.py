@@ -5,6 +5,7 @@ What needs torch is imported where a worker runs it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 # Where the clock and the data sheet are right, nothing runs faster than this share of the roofline's time.
 IMPOSSIBLE_SHARE = 0.7
+# Of copies that together are this many times the cache's size, less than half is found in it again.
+_UNCACHED, _READ_SHARE = 4, 0.5
 _MOST_PREPARED = 48
 _REFERENCE_SHARE = 0.1
 
@@ -139,14 +142,25 @@ class GpuDesk:
 
     def plausible(self, problem: Problem, report: FamilyReport, fastest_us: float, calls: int) -> FamilyReport:
         """``report``, failed where the time is below what the hardware can do: then the timing was deceived."""
-        flops, device = self.operator.flops(problem), self.device
-        if calls == 0 or not device.tensor_flops:
+        if calls == 0:
             return report
-        floor_us = 1e6 * IMPOSSIBLE_SHARE * flops / device.tensor_flops
+        floor_us = max(self._compute_floor_us(problem), self._memory_floor_us())
         if fastest_us >= floor_us:
             return report
-        reason = f"{fastest_us:.2f} us is faster than {device.name} can compute this ({floor_us:.2f} us at the least)"
+        name = self.device.name
+        reason = f"{fastest_us:.2f} us is faster than {name} can compute or read this ({floor_us:.2f} us at the least)"
         return replace(report, passed=False, reason=reason)
+
+    def _compute_floor_us(self, problem: Problem) -> float:
+        flops, rate = self.operator.flops(problem), self.device.tensor_flops
+        return 1e6 * IMPOSSIBLE_SHARE * flops / rate if rate else 0.0
+
+    def _memory_floor_us(self) -> float:
+        """The least time for reading the inputs once, where all copies together are too large to stay in the cache."""
+        rate, timer = self.device.memory_bandwidth, self.timer
+        if not rate or _nbytes(timer.copies[0]) * len(timer.copies) < _UNCACHED * self.device.l2_bytes:
+            return 0.0
+        return 1e6 * _READ_SHARE * _nbytes(timer.first_inputs) / rate
 
     def prepare(self, candidate: Candidate) -> Any:
         """The candidate's captured launch, kept between calls."""
@@ -162,3 +176,7 @@ class _Recent(dict[str, Any]):
         super().__setitem__(key, value)
         while len(self) > _MOST_PREPARED:
             del self[next(iter(self))]
+
+
+def _nbytes(tensors: Mapping[str, Any]) -> int:
+    return sum(t.numel() * t.element_size() for t in tensors.values())
