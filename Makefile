@@ -10,11 +10,15 @@ TRITON_VERSIONS := 3.2.0 3.6.0
 TRITON_DIRS := $(TRITON_VERSIONS:%=.venv-triton/%)
 # Up to 3.6, Triton's interpreter turns one-element arrays into numbers, which numpy 2.4 refuses.
 TRITON_NUMPY := numpy<2.4
+# Packages whose loaders read exported tables, for tests that hand them one. Their dependencies are left out.
+CONSUMERS := fla-core==0.5.2 fla-core==0.6.0 flag-gems==5.0.2
+CONSUMER_DIRS := $(CONSUMERS:%=.venv-consumers/%)
 JOBS ?= 2
 
 empty :=
 space := $(empty) $(empty)
 export TUNER_TEST_TRITON_DIRS := $(subst $(space),:,$(addprefix $(CURDIR)/,$(TRITON_DIRS)))
+export TUNER_TEST_CONSUMERS := $(subst $(space),:,$(addprefix $(CURDIR)/,$(CONSUMER_DIRS)))
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help install demo test lint format format-check types tests wheel-test clean
@@ -51,7 +55,7 @@ tests: install ## The suite on the checkout, which is quicker than wheel-test; A
 # The tests are copied out of the checkout, and -P keeps the current folder off the path, so that `tuner` can only be the
 # wheel. Its environment sees the libraries of $(VENV), but not the editable install: a folder that a .pth file names is
 # searched, and the .pth files in it are not read.
-wheel-test: install $(TRITON_DIRS:%=%/.done) ## Build sdist and wheel, install the wheel, and run the suite against it
+wheel-test: install $(TRITON_DIRS:%=%/.done) $(CONSUMER_DIRS:%=%/.done) ## Build sdist and wheel, install the wheel, and run the suite against it
 	rm -rf dist $(WHEEL_VENV) $(SCRATCH)
 	$(BIN)/python -m build --outdir dist .
 	$(PYTHON) -m venv --without-pip $(WHEEL_VENV)
@@ -63,7 +67,7 @@ wheel-test: install $(TRITON_DIRS:%=%/.done) ## Build sdist and wheel, install t
 	cd $(SCRATCH) && TUNER_CHECKOUT=$(CURDIR) OMP_NUM_THREADS=1 $(CURDIR)/$(WHEEL_VENV)/bin/python -P -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 clean: ## Remove environments and build products
-	rm -rf .venv .venv-wheel .venv-triton $(SCRATCH) dist build
+	rm -rf .venv .venv-wheel .venv-triton .venv-consumers $(SCRATCH) dist build
 
 $(VENV)/.done: pyproject.toml requirements-ci.txt
 	$(PYTHON) -c "import sys; sys.exit(None if (3, 11) <= sys.version_info < (3, 14) else 'Python 3.11 to 3.13 is needed: set PYTHON')"
@@ -75,4 +79,9 @@ $(VENV)/.done: pyproject.toml requirements-ci.txt
 .venv-triton/%/.done: $(VENV)/.done
 	rm -rf $(@D)
 	$(BIN)/python -m pip install --quiet --no-deps --target $(@D) triton==$* '$(TRITON_NUMPY)'
+	touch $@
+
+.venv-consumers/%/.done: $(VENV)/.done
+	rm -rf $(@D)
+	$(BIN)/python -m pip install --quiet --no-deps --target $(@D) '$*' einops packaging
 	touch $@

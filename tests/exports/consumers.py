@@ -1,8 +1,8 @@
 """Where the consumers' own packages are, for tests of an export with the loader that reads it.
 
-``TUNER_TEST_CONSUMERS`` lists folders made with ``pip install --no-deps --target FOLDER fla-core==0.6.0`` and the like;
-the Makefile makes them. Without them these tests are skipped, and the consumer's rules are tested as they are written
-down in each test.
+``TUNER_TEST_CONSUMERS`` lists folders made with ``pip install --no-deps --target FOLDER fla-core==0.6.0 einops
+packaging`` and the like; the Makefile makes them. Without them these tests are skipped, and the consumer's rules are
+tested as they are written down in each test.
 """
 
 from __future__ import annotations
@@ -26,5 +26,5 @@ def consumers(distribution: str) -> list[object]:
     found = folders(distribution)
     if found:
         return [pytest.param(folder, id=folder.name) for folder in found]
-    why = f"pip install --no-deps --target FOLDER {distribution}; set TUNER_TEST_CONSUMERS=FOLDER"
+    why = f"pip install --no-deps --target FOLDER {distribution} einops packaging; set TUNER_TEST_CONSUMERS=FOLDER"
     return [pytest.param(None, marks=pytest.mark.skip(reason=why), id=distribution)]
