@@ -15,6 +15,7 @@ from tests.engine_jobs import PROBLEM
 from tests.fakes import FakeCompilers, FakeWorker, rounds, timed, wrong
 from tests.stored_history import NEW, OLD, Recorder
 from tuner.config import Config
+from tuner.device import Stack
 from tuner.errors import MissingError, UsageError
 from tuner.evaluating import EvaluateJob, Evaluation, RoundsJob, SetUpJob
 from tuner.machine import Machine
@@ -61,7 +62,8 @@ class FakeMachine:
         return FakeCompilers()
 
     def fresh_worker(self, name: str) -> FakeWorker:
-        worker = FakeWorker(lambda job: self._rounds(job, len(self.workers)))
+        number = len(self.workers)
+        worker = FakeWorker(lambda job: self._rounds(job, number))
         self.workers.append(worker)
         return worker
 
@@ -99,8 +101,9 @@ class Shop:
     configs: dict[str, Config]
     spoken: list[str] = field(default_factory=list)
 
-    def again(self, truth: Truth, runners_up: int = 5) -> Remeasurement:
+    def again(self, truth: Truth, runners_up: int = 5, stack: Stack = NEW) -> Remeasurement:
         machine = FakeMachine(self.cache, truth, {config.key: name for name, config in self.configs.items()})
+        machine.stack = stack
         winners = stored_winners(self.store, machine, Filters())  # type: ignore[arg-type]
         run = Remeasuring(self.store, machine, 0, runners_up, self.spoken.append)  # type: ignore[arg-type]
         (found,) = run.run(winners, lambda operator: load_space(self.space))
@@ -160,6 +163,28 @@ def test_what_was_measured_is_stored_and_feeds_the_regressions(shop):
     stored = tuner.query("measurements", triton=NEW.triton, db=str(shop.path)).as_records()
     assert {r["stage"] for r in stored} == {"screen", "remeasure"}
     assert sum(r["stage"] == "remeasure" for r in stored) == 3
+
+
+def test_the_same_software_at_two_times(shop):
+    (winner,) = shop.store.history.winners(estimated=False)
+    shop.again(Truth(), stack=OLD)
+    (row,) = tuner.regressions({"until": winner.created_at.isoformat()}, db=str(shop.path)).rows
+    assert row.verdict is Verdict.SAME
+    assert row.before is not None and row.after is not None
+    assert row.before.trial_id == row.after.trial_id and row.before.measurements < row.after.measurements
+
+
+def test_a_regression_seen_once_is_to_be_confirmed_and_then_is(shop):
+    slower = Truth(us={"plain": 14.0, "winner": 10.5, "second": 11.2})
+    shop.again(slower)
+    (row,) = tuner.regressions(db=str(shop.path)).rows
+    assert row.verdict is Verdict.REGRESSION
+    assert row.notes[-1] == "seen in one measurement; `tuner remeasure` once more confirms it or not"
+    shop.again(replace(slower, us={"plain": 14.0, "winner": 10.51, "second": 11.2}))
+    (row,) = tuner.regressions(db=str(shop.path)).rows
+    assert row.verdict is Verdict.REGRESSION and row.after is not None
+    assert row.after.blocks == 60
+    assert not any("seen in one" in note for note in row.notes)
 
 
 def test_a_runner_up_that_is_faster_now_is_switched_to_with_by_how_much(shop):

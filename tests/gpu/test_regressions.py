@@ -18,10 +18,9 @@ def test_a_winner_is_measured_again_and_holds_on_the_same_card_and_software(data
     assert winner.median_us is not None
     assert abs(winner.median_us / tuned.winner.record.median_us - 1.0) < 0.05
     stored = tuner.query("measurements", sort=("measurement",), db=database).as_records()
-    final = next(r for r in stored if r["stage"] == "final" and r["config"] == tuned.winner.config.label)
     later = next(r for r in stored if r["stage"] == "remeasure" and r["config"] == tuned.winner.config.label)
-    moment = later["created_at"].isoformat()
-    report = tuner.regressions({"until": final["created_at"].isoformat()}, {"since": moment}, db=database)
+    then, now = tuned.winner.created_at.isoformat(), later["created_at"].isoformat()
+    report = tuner.regressions({"until": then}, {"since": now}, db=database)
     assert report.rows
     assert {row.verdict for row in report.rows} <= {Verdict.SAME, Verdict.AMBIGUOUS}
     assert all(row.before is None or row.before.conditions.sm_clock > 0 for row in report.rows)

@@ -30,6 +30,9 @@ MOST_ROUNDS = 10_000
 """More further rounds than this are no plan, and are not named."""
 
 
+_SEEN_ONCE = "seen in one measurement; `tuner remeasure` once more confirms it or not"
+
+
 @dataclass(frozen=True)
 class Evidence:
     """The blocks of one side, and the card's conditions. ``clocks`` are in MHz: one a block, or none were read."""
@@ -106,7 +109,8 @@ def _verdict(row: Row, fair: Fairness) -> Row:
         if counted is not verdict:
             reason = f"time says {verdict} ({found.change:+.1%}), cycles say {counted} ({row.cycles.change:+.1%})"
             return replace(row, verdict=Verdict.AMBIGUOUS, reason=f"{reason}: measure both at one clock")
-    return replace(row, verdict=verdict)
+    once = verdict is Verdict.REGRESSION and row.after is not None and len(row.after.measurements) == 1
+    return replace(row, verdict=verdict, notes=(*row.notes, _SEEN_ONCE) if once else row.notes)
 
 
 def _direction(found: Effect, threshold: float) -> Verdict:
