@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import tuner
+from tests.checkout import other_tritons
 from tests.exports.stored_winners import H100, softmax, store_winner
 from tests.programs import environment, run
 from tuner.errors import UsageError
@@ -43,17 +44,12 @@ def chosen(operator, dtype, *shape, options=()):
 """
 
 
-def run_package(folder: Path, program: str, *words: str, interpret: bool = True) -> dict[str, object]:
-    """Runs ``program``, which prints one JSON document, beside the package. Returns it."""
+def run_package(folder: Path, program: str, *paths: Path, interpret: bool = True) -> dict[str, object]:
+    """Runs ``program``, which prints one JSON document, beside the package; ``paths`` are imported from first."""
     script = folder.parent / "program.py"
     script.write_text(START + program, encoding="utf-8")
-    done = run(
-        script,
-        *words,
-        env=environment(**({"TRITON_INTERPRET": "1"} if interpret else {})),
-        cwd=folder.parent,
-        limit_s=180,
-    )
+    changes = {"TRITON_INTERPRET": "1"} if interpret else {}
+    done = run(script, env=environment(*paths, **changes), cwd=folder.parent, limit_s=180)
     assert done.returncode == 0, done.stderr
     return dict(json.loads(done.stdout))
 
@@ -90,6 +86,23 @@ print(json.dumps({
     assert found["tuned"] == [True, [64, 512], {"BLOCK_COLS": 512, "num_warps": 1}]
     assert found["ragged"] == [False, [64, 1024], {"BLOCK_COLS": 1024, "num_warps": 2}]
     assert found["tuned attention"][:2] == [True, [1, 2, 2, 128, 128, 64]]
+
+
+@pytest.mark.parametrize("triton", other_tritons(), ids=lambda path: path.name)
+def test_it_runs_with_other_versions_of_triton(exported, triton):
+    found = run_package(
+        exported,
+        """
+import triton
+kernels.use_device("NVIDIA H200")
+errors = [softmax_error(64, 512), softmax_error(3, 777), *attention_errors(1, 2, 2, 64, 64, 64, True)]
+choice = kernels.best("softmax", torch.float16, (64, 512), (), -1)
+print(json.dumps({"errors": errors, "proven": choice.proven, "triton": triton.__version__}))
+""",
+        triton,
+    )
+    assert max(found["errors"]) < 3e-3
+    assert found["proven"] is True and str(found["triton"]) == triton.name
 
 
 def test_opcheck_and_torch_compile_accept_it(exported):

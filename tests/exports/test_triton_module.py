@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import types
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ import triton
 import triton.language as tl
 
 import tuner
+from tests.checkout import other_tritons
 from tests.exports.stored_winners import H100, softmax, store_winner
+from tests.programs import environment, run
 from tuner.errors import UsageError
 from tuner.exports.triton_module import TritonModule
 
@@ -133,3 +136,43 @@ def test_the_file_must_have_a_name_that_can_be_imported(winners, tmp_path):
         UsageError, match=r"--output: table.json cannot be imported; give a name such as tuned_configs.py"
     ):
         tuner.export("triton", tmp_path / "table.json", db=str(winners))
+
+
+OTHER = """
+import json, sys
+import triton, triton.language as tl
+import tuned_configs
+
+def softmax_whole_row_kernel(x_ptr, out_ptr, x_row_stride, out_row_stride, cols, BLOCK_COLS: tl.constexpr,
+                             USE_EXP2: tl.constexpr, RECOMPUTE_EXP: tl.constexpr):
+    pass
+
+launched = []
+class Recorder:
+    def run(self, *args, **kwargs):
+        launched.append({k: v for k, v in kwargs.items() if isinstance(v, (bool, int))})
+class Fp16:
+    dtype = "torch.float16"
+candidates = [triton.Config({"USE_EXP2": False, "RECOMPUTE_EXP": False}, num_warps=w) for w in (16, 32)]
+never = lambda call, quantiles: sys.exit("a benchmark")
+tuned = triton.autotune(configs=candidates, key=["cols"], do_bench=never)(triton.jit(softmax_whole_row_kernel))
+filled = tuned_configs.preload(tuned, device="NVIDIA H200")
+tuned.fn = Recorder()
+tuned.run(Fp16(), Fp16(), 2048, 2048, 2048, BLOCK_COLS=2048, grid=(8,), warmup=False)
+print(json.dumps({"filled": filled, "launched": launched, "triton": triton.__version__}))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("other", other_tritons(), ids=lambda path: path.name)
+def test_the_autotuner_of_other_versions_takes_it(path, tmp_path, other):
+    (tmp_path / "tuned_configs.py").write_text(path.read_text())
+    (tmp_path / "program.py").write_text(OTHER)
+    done = run(tmp_path / "program.py", env=environment(other), cwd=tmp_path, limit_s=120)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    (launch,) = found["launched"]
+    assert (found["filled"], found["triton"]) == (4, other.name)
+    assert {n: launch[n] for n in ("USE_EXP2", "num_warps", "BLOCK_COLS")} == {
+        "USE_EXP2": True, "num_warps": 4, "BLOCK_COLS": 2048,
+    }  # fmt: skip
