@@ -1,0 +1,58 @@
+"""All mutants, and the runs that they make."""
+
+from __future__ import annotations
+
+from tests.mutation import (
+    attention_addresses,
+    attention_loops,
+    attention_masks,
+    attention_recurrence,
+    attention_values,
+    softmax_loops,
+    softmax_masks,
+    softmax_recurrence,
+    softmax_values,
+)
+from tests.mutation.mutant import Mutant, Run
+
+MUTANTS: tuple[Mutant, ...] = (
+    *softmax_recurrence.RECURRENCE,
+    *softmax_masks.MASKS,
+    *softmax_loops.LOOPS,
+    *softmax_loops.LAUNCHES,
+    *softmax_values.VALUES,
+    *attention_recurrence.RECURRENCE,
+    *attention_masks.MASKS,
+    *attention_values.VALUES,
+    *attention_loops.LOOPS,
+    *attention_addresses.ADDRESSES,
+    *attention_addresses.LAUNCHES,
+)
+
+
+def runs(every_dtype: bool) -> tuple[Run, ...]:
+    """Each mutant on each of its templates and in each of its dtypes; by operator, template, and dtype.
+
+    Without ``every_dtype`` the classics alone run in each, others in their first. An equivalent mutant, which passes
+    the whole check, then runs on its first template alone.
+    """
+    found = []
+    for mutant in MUTANTS:
+        dtypes = mutant.dtypes if every_dtype or mutant.classic else mutant.dtypes[:1]
+        templates = list(mutant.changes)
+        if mutant.equivalent and not every_dtype:
+            templates = templates[:1]
+        found += [Run(template, dtype, mutant) for template in templates for dtype in dtypes]
+    return tuple(sorted(found, key=lambda run: (run.mutant.operator, run.template, run.dtype)))
+
+
+def honest_runs(chosen: tuple[Run, ...]) -> tuple[Run, ...]:
+    """The templates themselves, on every problem and config of ``chosen``."""
+    seen: dict[tuple[object, ...], Run] = {}
+    for run in chosen:
+        m = run.mutant
+        place = (m.operator, run.template, run.dtype, m.config, m.causal, tuple(m.shape.items()))
+        kind = f"honest_{m.config or 'plain'}{'_causal' if m.causal else ''}{'_other_shape' if m.shape else ''}"
+        itself = Mutant(m.operator, kind, "", {run.template: ()}, m.config, m.causal, m.shape)
+        seen.setdefault(place, Run(run.template, run.dtype, itself))
+    return tuple(seen.values())

@@ -1,0 +1,36 @@
+"""The problem and config on which the mutants of each template are checked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.mutation.mutant import Setup
+
+_HEADS = {"batch": 16, "heads": 6, "kv_heads": 2}
+_ROWS = {"rows": 300, "cols": 100, "row_stride": 130}
+
+SETUPS: dict[str, dict[str, Setup]] = {
+    "softmax": {
+        "whole_row": Setup(_ROWS, "num_warps=1"),
+        "several_rows": Setup(_ROWS, "ROWS_PER_PROGRAM=4,num_warps=1"),
+        "persistent": Setup({"rows": 300, "cols": 200, "row_stride": 230}, "num_warps=2"),
+        "online": Setup({"rows": 300, "cols": 2500, "row_stride": 2530}, "BLOCK_COLS=1024,num_warps=4"),
+        "split_row": Setup({"rows": 30, "cols": 8200, "row_stride": 8230}, "BLOCK_COLS=1024,SPLITS=2,num_warps=4"),
+    },
+    "attention_fwd": {
+        # head_dim is padded here.
+        "pointer": Setup(
+            {**_HEADS, "q_len": 150, "kv_len": 250, "head_dim": 24}, "BLOCK_M=16,BLOCK_N=32,num_warps=1,num_stages=1"
+        ),
+        "descriptor": Setup(
+            {**_HEADS, "q_len": 150, "kv_len": 250, "head_dim": 32}, "BLOCK_M=64,BLOCK_N=32,KV_STAGES=2,num_warps=4"
+        ),
+    },
+}
+CAUSAL_SHAPE: dict[str, int] = {"q_len": 250, "kv_len": 250}
+"""As many queries as keys, as most models have; the check adds shapes with more of either."""
+
+
+def options(causal: bool) -> dict[str, Any]:
+    """The options of a causal attention, or none."""
+    return {"causal": True} if causal else {}
