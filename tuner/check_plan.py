@@ -83,10 +83,10 @@ def plan(
             chosen += _FURTHER_IF_CAUSAL if at.settings.get("causal") else ()
             families = tuple(f for f in families if f in chosen)
         there = profile_at(operator, at, problem, tiles, profile)
-        # The interpreter runs one program after the other, so one repetition a shape shows what many would.
         for family in families:
-            first = family == families[0]
-            checks.append(PlannedCheck(at, family, there, repeat=full_size or first, thorough=first and place == 0))
+            # The interpreter runs one program after the other, so one repetition shows what many would.
+            first = place == 0 and family == families[0]
+            checks.append(PlannedCheck(at, family, there, repeat=full_size or first, thorough=first))
         if place == 0 and operator.strides(at, same_binary=full_size):
             checks.append(PlannedCheck(at, families[0], there, repeat=False, strided=True))
     if full_size:
