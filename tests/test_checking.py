@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
 
@@ -79,6 +81,53 @@ def test_a_row_of_nan_that_is_never_written_shows():
         out[alive] = result[alive].to(out.dtype)
 
     assert "never written" in failure(skips_dead_rows, ("masked",)).reason
+
+
+def test_a_nan_or_infinity_that_is_swallowed_shows():
+    def swallows_nan(x, out):
+        out.copy_(torch.softmax(x.float().masked_fill(x.isnan(), 0.0), dim=1))
+
+    def clamps_infinity(x, out):
+        out.copy_(torch.softmax(x.float().clamp(max=3e38), dim=1))
+
+    assert "where the reference is not" in failure(swallows_nan, ("nonfinite",)).reason
+    assert "where the reference is not" in failure(clamps_infinity, ("nonfinite",)).reason
+    assert run(honest, ("nonfinite", "tiny")).passed
+
+
+def test_a_kernel_that_takes_its_tensors_to_be_contiguous_fails_on_strided_ones():
+    problem = ATTENTION.problem({"batch": 2, "heads": 2, "q_len": 20, "kv_len": 40, "head_dim": 16}, "fp32")
+
+    def attention(q, k, v, out, lse, scale, contiguous=False):
+        if contiguous:  # reads the elements in the order in which they lie
+            q, k, v = (t.as_strided(t.shape, torch.empty(t.shape, device="meta").stride()) for t in (q, k, v))
+        s = scale * q.double() @ k.double().transpose(2, 3)
+        out.copy_(torch.softmax(s, -1) @ v.double())
+        lse.copy_(torch.logsumexp(s, -1))
+
+    profile = PrecisionProfile("fp32", "fp32", p="fp32", tiles=4)
+    strided = CheckPlan((PlannedCheck(problem, "randn", profile, strided=True),))
+    assert check(attention, ATTENTION, strided, "cpu", 0).passed
+    wrong = check(functools.partial(attention, contiguous=True), ATTENTION, strided, "cpu", 0)
+    assert not wrong.passed and wrong.families[0].family == "randn (strided)"
+
+
+def test_a_large_output_that_is_wrong_where_nothing_is_compared_breaks_the_invariant(monkeypatch):
+    from tuner.operators import softmax_bound
+
+    monkeypatch.setattr(softmax_bound, "_WHOLE", 1000)
+    monkeypatch.setattr(softmax_bound, "_SELECTED", 16 * 300)
+
+    def misses_a_row(x, out):
+        honest(x, out)
+        out[2] = 0.0  # the rows 0, 4, 8, ... are compared
+
+    checks = CheckPlan(
+        (PlannedCheck(SOFTMAX.problem({"rows": 64, "cols": 300}, "bf16"), "randn", PROFILE, thorough=True),)
+    )
+    assert check(honest, SOFTMAX, checks, "cpu", 0).passed
+    report = check(misses_a_row, SOFTMAX, checks, "cpu", 0)
+    assert not report.passed and "every row sums to 1: not so" in report.reason
 
 
 def test_a_write_beyond_the_output_is_caught_on_every_side():

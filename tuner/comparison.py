@@ -49,7 +49,7 @@ class Comparison:
     ) -> None:
         self._name, self._reference, self._variation = name, reference, variation
         self._shape = tuple(output.shape)
-        self._got = reference.select(variation.undo({name: output})[name]).double()
+        self._got = reference.select(variation.undo({name: output})[name]).double().contiguous()
         want = reference.expected
         error = (self._got - want).abs()
         # The same value is exact, infinities included, and NaN where NaN belongs. Any other NaN makes the ratio NaN.
