@@ -48,7 +48,7 @@ OWNERS = {
         "tuner.worker.zygote",
     ),
     "optuna": ("tuner.search.*",),
-    "sqlalchemy": ("tuner.store.*", "tuner.search.storage"),
+    "sqlalchemy": ("tuner.store.*", "tuner.search.storage", "tuner.exports.reading"),
     "alembic": ("tuner.store.migrating",),
     "libcst": (
         "tuner.constants",
@@ -71,7 +71,13 @@ PACKAGE_MAY_IMPORT = {
     "worker": ("checking", "compiling", "evaluating"),  # what a zygote loads before it forks
     "store": (),
     "search": ("tuner.store.owner",),
-    "exports": ("tuner.operators", "tuner.store.location", "tuner.store.records", "tuner.store.store"),
+    "exports": (
+        "tuner.operators",
+        "tuner.store.location",
+        "tuner.store.models",
+        "tuner.store.records",
+        "tuner.store.store",
+    ),
 }
 
 PRINTS = {

@@ -10,10 +10,11 @@ import pytest
 
 import tuner
 from tests.exports.consumers import consumers
-from tests.exports.stored_winners import softmax, store_winner
+from tests.exports.stored_winners import ESTIMATED, H100, softmax, store_winner
 from tests.programs import environment, run
 from tuner.errors import UsageError
 from tuner.exports.fla import FlaCache
+from tuner.targets import target
 
 KERNEL = "softmax_whole_row_kernel"
 
@@ -102,6 +103,17 @@ def test_of_two_problems_with_one_key_the_config_that_loses_less_is_taken(tmp_pa
     assert [item.why for item in result.left_out] == [
         "has the key of softmax rows=4096 cols=512 row_stride=512 fp16 (cols), whose config is used"
     ]
+
+
+def test_a_measured_winner_goes_before_an_estimate_for_the_same_model(tmp_path):
+    database = tmp_path / "tuner.db"
+    store_winner(database, softmax(8, 512), "template=whole_row,num_warps=2", device=H100)
+    bare = target("sm_90")  # (as NVIDIA H100 80GB HBM3)
+    store_winner(database, softmax(8, 512), "template=whole_row,num_warps=1", device=bare, stack=ESTIMATED)
+    for name, path in (("fla", "fla"), ("triton", "configs.py")):
+        result = tuner.export(name, tmp_path / path, db=str(database), estimated=True)
+        assert (result.entries, result.estimated) == (1, 0)
+        assert [item.what for item in result.left_out] == [f"{softmax(8, 512).label} on {bare.name}"]
 
 
 def test_the_key_can_be_named(winners, tmp_path):

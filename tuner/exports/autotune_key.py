@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from tuner.config import Value
 from tuner.errors import UsageError
+from tuner.exports.device_names import model_name
 from tuner.exports.entry import Entry, LeftOut
 from tuner.exports.kernel_call import LAUNCH_OPTIONS, KernelCall, NotOneKernelError, kernel_call
 from tuner.exports.losses import loss_elsewhere
@@ -60,14 +61,17 @@ def tuned(entries: Sequence[Entry], key_setting: str | None, *, any_numbers: boo
 
 
 def _one_a_key(found: Sequence[Tuned]) -> tuple[list[Tuned], list[LeftOut]]:
-    """An autotuner tells calls apart by key alone: of the entries of one key the one that loses least at the others."""
+    """An autotuner tells calls apart by device name and key alone: of such entries the one that loses least elsewhere.
+
+    A measured one goes before an estimated one.
+    """
     by_key: dict[object, list[Tuned]] = {}
     for item in found:
-        by_key.setdefault((item.entry.device.key, item.kernel, item.key), []).append(item)
+        by_key.setdefault((model_name(item.entry.device), item.kernel, item.key), []).append(item)
     kept, left_out = [], []
     for items in by_key.values():
         entries = [item.entry for item in items]
-        best = min(items, key=lambda item: loss_elsewhere(item.entry, entries))
+        best = min(items, key=lambda item: (item.entry.winner.record.estimated, loss_elsewhere(item.entry, entries)))
         kept.append(best)
         for item in items:
             if item is not best:

@@ -10,14 +10,15 @@ from pathlib import Path
 
 from tuner.device import Device
 from tuner.errors import UsageError
-from tuner.exports.entry import Entry, LeftOut, Selection, Times
+from tuner.exports.entry import Entry, LeftOut, Selection
+from tuner.exports.reading import search_space, times
 from tuner.exports.rules import read_rules
 from tuner.operators import get
 from tuner.problem import Problem
-from tuner.store.records import StoredWinner, StudySummary, launch_key
+from tuner.store.records import StoredWinner, StudySummary
 from tuner.store.store import Store
 from tuner.template import read_template
-from tuner.trial import CheckReport, Outcome
+from tuner.trial import CheckReport
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def _entry(store: Store, winner: StoredWinner, wanted: Wanted) -> tuple[Entry | 
     if (missing := missing_families(winner.problem, check)) and not wanted.old_checks:
         names = ", ".join(missing)
         return None, f"its check is older than the rules: it lacks {names}; tune it again, or take it with --old-checks"
-    study = store.study(winner.study_id)
+    digest, text = search_space(store, winner.study_id)
     variant = store.variant(winner.variant_hash)
     template = read_template(variant.operator, variant.template, Path(f"{variant.template}.py"), variant.source)
     values = winner.config.values
@@ -96,9 +97,9 @@ def _entry(store: Store, winner: StoredWinner, wanted: Wanted) -> tuple[Entry | 
             variant=variant,
             check=check,
             arguments={name: values[name] for name in template.launch_parameters if name in values},
-            rules=read_rules(study.space_text, winner.config.template),
-            space_digest=study.summary.space_digest,
-            times=_times(store, winner),
+            rules=read_rules(text, winner.config.template),
+            space_digest=digest,
+            times=times(store, winner),
         ),
         "",
     )
@@ -108,18 +109,6 @@ def missing_families(problem: Problem, check: CheckReport) -> tuple[str, ...]:
     """The input families that the operator's check has now and ``check`` did not run: it is older than the rules."""
     ran = {re.sub(r" \(.*\)$", "", family.family) for family in check.families}
     return tuple(name for name in get(problem.operator).families(problem) if name not in ran)
-
-
-def _times(store: Store, winner: StoredWinner) -> Times:
-    """First looks of the search, and the finals' times where a config came that far."""
-    known = store.known_trials(winner.problem.key, winner.device.key, winner.stack.key)
-    finals = {str(f["key"]): float(f["median_us"]) for f in winner.record.finalists if {"key", "median_us"} <= f.keys()}
-    times: dict[tuple[str, str], float] = {}
-    for program, trial in known.by_program.items():
-        if trial.outcome is Outcome.TIMED and trial.value_us is not None:
-            times[program] = finals.get(trial.config.key, trial.value_us)
-    times[winner.variant_hash, launch_key(winner.config)] = winner.record.median_us
-    return times
 
 
 def _order(entry: Entry) -> tuple[object, ...]:
