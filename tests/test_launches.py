@@ -161,3 +161,47 @@ def test_a_wrong_element_is_located_where_it_was_written_whatever_the_variation(
 
     for variation in range(4):
         assert run(launch, None, variation=variation).families[0].where == (5, 17)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_whole_plan_of_a_gpu_passes_an_honest_attention_and_not_one_that_is_wrong_at_full_size(causal, monkeypatch):
+    from tuner.check_plan import plan
+    from tuner.operators import attention_bound
+
+    monkeypatch.setattr(attention_bound, "_WHOLE", 2**17)
+    attention = get("attention_fwd")
+    shape = {"batch": 2, "heads": 4, "kv_heads": 2, "q_len": 192, "kv_len": 192, "head_dim": 16}
+    problem = attention.problem(shape, "fp16", {"causal": causal})
+    profile = PrecisionProfile("fp16", "fp16", p="fp16", dot="16bit", tiles=6)
+    checks = plan(attention, problem, {"q_len": 32, "kv_len": 32}, {}, profile, full_size=True)
+    gpu = FakeGpu()
+
+    def write_attention(q, k, v, out, lse, scale, lost=()):
+        group = q.shape[1] // k.shape[1]
+        k, v = (t.double().repeat_interleave(group, 1) for t in (k, v))
+        s = scale * q.double() @ k.transpose(2, 3)
+        if causal:
+            i, j = torch.arange(q.shape[2])[:, None], torch.arange(k.shape[2])[None, :]
+            s = s.masked_fill(j > i + k.shape[2] - q.shape[2], float("-inf"))
+        dead = torch.isneginf(s.amax(-1, keepdim=True))
+        p = torch.softmax(s, -1).masked_fill(dead, 0.0)
+        total = torch.logsumexp(s, -1).masked_fill(s.isposinf().any(-1), float("nan"))
+        out.copy_(torch.where(p[..., None] == 0, 0.0, p[..., None] * v[:, :, None]).sum(-2) if causal else p @ v)
+        lse.copy_(total)
+        if lost and q.shape[2] == 192 and q.shape[1] == 4 and q.shape[0] == 2:
+            out[lost] = 0.0
+
+    def launch(lost=()):
+        return lambda q, k, v, out, lse, scale: gpu.do(lambda: write_attention(q, k, v, out, lse, scale, lost))
+
+    report = check(launch(), attention, checks, "cpu", 0, gpu=gpu, variation=11)
+    assert report.passed, report.reason
+    assert {"capture", "stream", "flush"} <= set(gpu.said)
+    assert "randn (strided)" in {f.family for f in report.families} and report.families[-1].problem == problem.label
+    # One row of a head of which few rows are compared: the invariant sees it.
+    rows = set(range(192))
+    reference = attention.reference(problem, attention.make_inputs(problem, "randn", 0, "cpu"), profile)
+    batch, head, row = (axis.tolist() for axis in reference.outputs["out"].index)
+    rows -= {r for b, h, r in zip(batch, head, row, strict=True) if (b, h) == (0, 1)}
+    wrong = check(launch((0, 1, max(rows))), attention, checks, "cpu", 0, gpu=gpu)
+    assert not wrong.passed and "a v of ones gives an output of ones: not so" in wrong.reason
