@@ -109,6 +109,14 @@ def refused(folder: Path, cache: Path) -> Callable[..., str]:
         (("render", "softmax", *SHAPE, "--dtype", "fp32", "--config", "num_warps=7"), "its choices are"),
         (("render", "softmax", *SHAPE, "--dtype", "fp32", "--best"), "run `tuner tune` first"),
         (("render", "softmax", *SHAPE, "--dtype", "fp32", "--triton-version", "1.0"), "1.0"),
+        (("query", "winers"), "did you mean winners?"),
+        (("query", "--sort", "tme_us"), "did you mean time_us?"),
+        (("query", "--shape", "cols=1024..8192"), "nothing is stored yet"),
+        (("regressions",), "no results can be compared yet"),
+        (("regressions", "--before", "tritn=3.6"), "--before: there is no 'tritn'; did you mean triton?"),
+        (("regressions", "--fail-over", "much"), "--fail-over: cannot read 'much'"),
+        (("regressions", "--before", "db=nowhere.db"), "there is no database at"),
+        (("reproduce", "7"), "there is no measurement 7"),
     ],
 )  # fmt: skip
 def test_words_that_mean_nothing(refused, words, said):
