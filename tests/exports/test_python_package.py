@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import random
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,10 @@ from tests.checkout import other_tritons
 from tests.exports.stored_winners import H100, softmax, store_winner
 from tests.programs import environment, run
 from tuner.errors import UsageError
+from tuner.exports.entry import Entry
+from tuner.exports.losses import fit_nearest
+from tuner.exports.selecting import Wanted, select
+from tuner.store.store import Store
 
 pytestmark = pytest.mark.slow
 
@@ -318,3 +324,51 @@ def test_the_folder_must_be_a_name_that_can_be_imported(winners, tmp_path):
         UsageError, match="--output: tuned-kernels cannot be imported; give a name such as tuned_kernels"
     ):
         tuner.export("python", tmp_path / "tuned-kernels", db=str(winners))
+
+
+def test_it_chooses_as_the_rule_that_was_judged_does(winners, exported):
+    # The loss that an export prints is that of `fit_nearest`; what runs is the package's own code.
+    with Store.open(str(winners), write=False) as store:
+        entries = select(store, Wanted("softmax")).entries
+    weights = fit_nearest("softmax", ("rows", "cols"), entries).weights
+    draw = random.Random(0)
+    shapes = [(int(2 ** draw.uniform(0, 15)), int(2 ** draw.uniform(0, 17))) for _ in range(300)]
+
+    def distance(entry: Entry, rows: int, cols: int) -> tuple[float, tuple[int, ...]]:
+        sizes = entry.problem.sizes
+        terms = {"rows": rows / sizes["rows"], "cols": cols / sizes["cols"]}
+        return round(sum(weights[a] * abs(math.log2(t)) for a, t in terms.items()), 9), (sizes["rows"], sizes["cols"])
+
+    expected: list[object] = []
+    for rows, cols in shapes:
+        problem = softmax(rows, cols)
+        moved = [(e, e.rules.config_at(e.winner.config, problem, e.device)) for e in entries if e.rules is not None]
+        near = min((pair for pair in moved if pair[1]), key=lambda p: distance(p[0], rows, cols), default=None)
+        expected.append(None if near is None or near[1] is None else dict(near[1].launch))
+    found = run_package(
+        exported,
+        f"""
+kernels.use_device("NVIDIA H200")
+warnings.simplefilter("ignore")
+got = [kernels.best("softmax", torch.float16, shape, (), -1) for shape in {shapes!r}]
+print(json.dumps({{"got": [None if choice is None else choice.arguments for choice in got]}}))
+""",
+    )
+    assert found["got"] == expected
+    assert 20 < sum(item is None for item in expected) < 250
+
+
+def test_a_gradient_is_refused_and_not_left_out(exported):
+    found = run_package(
+        exported,
+        """
+kernels.use_device("NVIDIA H200")
+x = torch.randn(4, 512, dtype=torch.float16, requires_grad=True)
+try:
+    kernels.softmax(x).sum().backward()
+except RuntimeError as error:
+    said = str(error).splitlines()[0]
+print(json.dumps({"said": said}))
+""",
+    )
+    assert "no autograd formula was registered" in str(found["said"])
