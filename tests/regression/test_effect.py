@@ -43,6 +43,16 @@ def test_the_effect_is_the_ratio_of_medians_and_the_interval_holds_the_truth_as_
     assert held / 400 >= 0.94
 
 
+def test_two_processes_that_differ_are_few_and_measuring_again_makes_up_for_it():
+    def held(processes: int) -> float:
+        found = [effect(*change(0.05, t, process_noise=0.003, processes=processes)) for t in range(400)]
+        return sum(f.low <= 0.05 <= f.high for f in found) / len(found)
+
+    two, four = held(2), held(4)
+    assert 0.85 < two < four
+    assert four > 0.9
+
+
 def test_processes_that_differ_widen_the_interval():
     narrow = effect(*change(0.0, 1, noise=0.001, process_noise=0.0))
     wide = effect(*change(0.0, 1, noise=0.001, process_noise=0.02))
