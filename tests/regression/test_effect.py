@@ -43,7 +43,7 @@ def test_the_effect_is_the_ratio_of_medians_and_the_interval_holds_the_truth_as_
     assert held / 400 >= 0.94
 
 
-def test_two_processes_that_differ_are_few_and_measuring_again_makes_up_for_it():
+def test_two_processes_that_differ_are_few_and_measuring_again_helps():
     def held(processes: int) -> float:
         found = [effect(*change(0.05, t, process_noise=0.003, processes=processes)) for t in range(400)]
         return sum(f.low <= 0.05 <= f.high for f in found) / len(found)
