@@ -33,16 +33,17 @@ MUTANTS: tuple[Mutant, ...] = (
 def runs(every_dtype: bool) -> tuple[Run, ...]:
     """Each mutant on each of its templates and in each of its dtypes; by operator, template, and dtype.
 
-    Without ``every_dtype`` the classics alone run in each, others in their first. An equivalent mutant, which passes
-    the whole check, then runs on its first template alone.
+    Without ``every_dtype`` in its first dtype, and the classics on their first template in the others too. An
+    equivalent mutant, which passes the whole check, then runs on its first template alone.
     """
     found = []
     for mutant in MUTANTS:
-        dtypes = mutant.dtypes if every_dtype or mutant.classic else mutant.dtypes[:1]
-        templates = list(mutant.changes)
-        if mutant.equivalent and not every_dtype:
-            templates = templates[:1]
-        found += [Run(template, dtype, mutant) for template in templates for dtype in dtypes]
+        for place, template in enumerate(mutant.changes):
+            if every_dtype or (mutant.classic and place == 0):
+                dtypes = mutant.dtypes
+            else:
+                dtypes = () if mutant.equivalent and place else mutant.dtypes[:1]
+            found += [Run(template, dtype, mutant) for dtype in dtypes]
     return tuple(sorted(found, key=lambda run: (run.mutant.operator, run.template, run.dtype)))
 
 
