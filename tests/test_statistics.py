@@ -94,6 +94,12 @@ def test_few_samples_give_their_range():
     assert summarise([3.0, 1.0, 2.0]).relative_half_width == math.inf
 
 
+def test_the_interval_of_many_samples_is_that_of_the_normal_approximation():
+    # n/2 -+ 1.96 sqrt(n)/2 of 4000 samples; powers of two beyond 1023 do not fit into a float.
+    low, high = median_interval([float(i) for i in range(4000)])
+    assert abs(low - (2000 - 62)) <= 1 and abs(high - (2000 + 61)) <= 1
+
+
 def test_the_interval_covers_the_median_95_times_in_100():
     rng = np.random.default_rng(1)
     covered = 0

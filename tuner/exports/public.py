@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
 from tuner.doctor import DoctorReport
-from tuner.errors import OlderSchemaError
 from tuner.exports import exporting
 from tuner.exports.exporting import ExportResult, FormatSummary
 from tuner.exports.lookup_table import Lookup, read_lookup
 from tuner.exports.selecting import Wanted, moment
-from tuner.store.location import default_url
-from tuner.store.store import Store
+from tuner.store.store import reading
 
 
 def export(
@@ -41,7 +38,7 @@ def export(
     """
     since = moment(since) if isinstance(since, str) else since
     wanted = Wanted(operator, device, since, estimated, old_checks)
-    with _reading(db) as store:
+    with reading(db) as store:
         return exporting.export(store, format, Path(path), wanted, seed=seed, replace=replace, settings=settings)
 
 
@@ -53,7 +50,7 @@ def check_export(path: str | Path, *, db: str | None = None, winners: bool = Tru
     """
     if not winners:
         return exporting.check_export(Path(path), None)
-    with _reading(db) as store:
+    with reading(db) as store:
         return exporting.check_export(Path(path), store)
 
 
@@ -68,18 +65,5 @@ def lookup(operator: str, *, device: str | None = None, estimated: bool = False,
     It reads the database once; asking it later is one look-up in a dictionary. ``device``: a part of its name. Raises
     ``UsageError`` where several devices have winners and none is named.
     """
-    with _reading(db) as store:
+    with reading(db) as store:
         return read_lookup(store, operator, device, estimated=estimated)
-
-
-@contextmanager
-def _reading(db: str | None) -> Iterator[Store]:
-    url = db or default_url()
-    try:
-        store = Store.open(url, create=False, write=False)
-    except OlderSchemaError:
-        # Upgraded on the way, where it may be written; the results in it stay as they are.
-        Store.open(url, create=False).close()
-        store = Store.open(url, create=False, write=False)
-    with store:
-        yield store
