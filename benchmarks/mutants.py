@@ -54,9 +54,9 @@ def by_family(chosen: list[Run], answers: dict[str, Answer]) -> None:
     rows: list[Row] = []
     for operator in dict.fromkeys(r.mutant.operator for r in chosen):
         bugs = [r for r in chosen if r.mutant.operator == operator and not r.mutant.equivalent]
-        seen = {r: {f for f, count in (answers[r.key].fell or {}).items() if count} for r in bugs}
+        seen = {r.key: {f for f, count in (answers[r.key].fell or {}).items() if count} for r in bugs}
         for family in get(operator).families(get(operator).example()):
-            caught = Counter(r.dtype for r in bugs if family in seen[r])
+            caught = Counter(r.dtype for r in bugs if family in seen[r.key])
             alone = sum(families == {family} for families in seen.values())
             rows.append((operator, family, *(str(caught[dtype]) for dtype in head[2:5]), str(alone)))
     table("bugs that would fall on each family", head, rows)
