@@ -178,7 +178,7 @@ def main() -> None:
     database = str(folder / "tuner.db")
     passed = {}
     if "tests" in wanted:
-        passed["tests"] = run("tests", ["-m", "pytest", "tests/gpu", "-q", "--durations=5"], folder, 300)
+        passed["tests"] = run("tests", ["-m", "pytest", "tests/gpu", "-q", "--durations=8"], folder, 560)
     if "speed" in wanted:
         out = str(folder / "search_speed.json")
         command = ["-m", "benchmarks.search_speed", "--folder", str(folder / "speed"), "--out", out, "--db", database]
