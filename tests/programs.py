@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -27,7 +28,8 @@ def environment(*first: Path, **changes: str) -> dict[str, str]:
 
 
 def start(*words: str | Path, env: Mapping[str, str], cwd: Path) -> subprocess.Popen[str]:
-    """Starts Python with ``words``."""
+    """Starts Python with ``words``. Ctrl-C reaches it, also where the tests run in the background of a shell, which
+    ignores it."""
     return subprocess.Popen(
         [sys.executable, *map(str, words)],
         stdout=subprocess.PIPE,
@@ -35,6 +37,7 @@ def start(*words: str | Path, env: Mapping[str, str], cwd: Path) -> subprocess.P
         text=True,
         env=dict(env),
         cwd=cwd,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
 
 
