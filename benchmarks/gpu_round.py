@@ -87,7 +87,7 @@ def results_page(
     lines = [
         "# Results",
         "",
-        f"{facts['card']}, {facts['stack']}, CUDA {facts['runtime']}, ptxas {facts['compiler']}; {facts['date']}. "
+        f"{facts['card']}, {facts['stack']}, CUDA {facts['runtime']}, {facts['compiler']}; {facts['date']}. "
         "Printed by `python -m benchmarks.gpu_round`.",
         "",
     ]
