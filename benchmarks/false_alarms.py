@@ -20,8 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import tuner
-from benchmarks.problems import ATTENTION, SOFTMAX
+from benchmarks.problems import ATTENTION, SOFTMAX, attention_problem, softmax_problem
 from tuner.funnel import EstimateFunnel, Funnel, GpuFunnel
 from tuner.machine import Machine
 from tuner.problem import Problem
@@ -39,11 +38,8 @@ NOT_CHECKED = (Outcome.COMPILE_ERROR, Outcome.OUT_OF_RESOURCES)
 def problems(dtypes: list[str], small: bool) -> Iterator[Problem]:
     """The benchmark problems (or small ones) in each dtype."""
     for dtype in dtypes:
-        for rows, cols in SMALL_SOFTMAX if small else SOFTMAX:
-            yield tuner.make_problem("softmax", {"rows": rows, "cols": cols}, dtype)
-        for batch, heads, length, head_dim, causal in SMALL_ATTENTION if small else ATTENTION:
-            shape = {"batch": batch, "heads": heads, "q_len": length, "head_dim": head_dim}
-            yield tuner.make_problem("attention_fwd", shape, dtype, {"causal": causal})
+        yield from (softmax_problem(*shape, dtype) for shape in (SMALL_SOFTMAX if small else SOFTMAX))
+        yield from (attention_problem(*shape, dtype) for shape in (SMALL_ATTENTION if small else ATTENTION))
 
 
 def records(machine: Machine, problem: Problem, seconds: float, seed: int) -> tuple[int, list[TrialRecord]]:

@@ -16,12 +16,12 @@ ATTENTION = [
 ]
 
 
-def softmax_problem(rows: int, cols: int) -> Problem:
-    """Softmax over ``cols`` in bf16."""
-    return tuner.make_problem("softmax", {"rows": rows, "cols": cols}, "bf16")
+def softmax_problem(rows: int, cols: int, dtype: str = "bf16") -> Problem:
+    """Softmax over ``cols``."""
+    return tuner.make_problem("softmax", {"rows": rows, "cols": cols}, dtype)
 
 
-def attention_problem(batch: int, heads: int, length: int, head_dim: int, causal: bool) -> Problem:
-    """Self-attention in bf16."""
+def attention_problem(batch: int, heads: int, length: int, head_dim: int, causal: bool, dtype: str = "bf16") -> Problem:
+    """Self-attention."""
     shape = {"batch": batch, "heads": heads, "q_len": length, "head_dim": head_dim}
-    return tuner.make_problem("attention_fwd", shape, "bf16", {"causal": causal})
+    return tuner.make_problem("attention_fwd", shape, dtype, {"causal": causal})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,12 +20,20 @@ from tuner.worker.messages import Done, Reply
 from tuner.workspace import Workspace
 
 
+def value_of(reply: Reply, name: str) -> Any:
+    """What ``reply`` holds. Raises ``TunerError`` where it is a failure, which then is that of ``name``."""
+    if isinstance(reply, Done):
+        return reply.value
+    outcome, reason = outcome_of(reply, "run")
+    raise TunerError(f"{name}: {outcome}: {reason}")
+
+
 def check_candidate(
-    machine: Machine, problem: Problem, candidate: Candidate, subject: str, seed: int, *, value: Callable[[Reply], Any]
+    machine: Machine, problem: Problem, candidate: Candidate, subject: str, seed: int, *, name: str
 ) -> CheckReport:
     """The check of ``candidate`` on ``machine``, with the likely cause where it fails.
 
-    ``value`` gives what a reply holds, and raises what is to be raised where it holds nothing.
+    Raises ``TunerError``, which begins with ``name``, where it cannot be run at all.
     """
     if machine.measures:
         worker, limit_s = machine.gpu, SET_UP_LIMIT_S + EVALUATE_LIMIT_S
@@ -35,7 +42,7 @@ def check_candidate(
         machine.gpu.kill()
         worker, limit_s = machine.interpreter(), INTERPRET_LIMIT_S
         reply = worker.run(InterpretJob(problem, candidate, seed), limit_s)
-    report: CheckReport = replace(value(reply).check, subject=subject)
+    report: CheckReport = replace(value_of(reply, name).check, subject=subject)
     if report.passed:
         return report
     explained = worker.run(ExplainJob(problem, candidate, report.families[-1], seed, machine.measures), limit_s)
@@ -72,11 +79,5 @@ def check_file(
     arguments = ",".join(f"{name}={value}" for name, value in candidate.launch_arguments.items())
     subject = f"{path}{f' with {arguments}' if arguments else ''}{f'; taken: {guessed}' if guessed else ''}"
 
-    def value(reply: Reply) -> Any:
-        if isinstance(reply, Done):
-            return reply.value
-        outcome, reason = outcome_of(reply, "run")
-        raise TunerError(f"{path}: {outcome}: {reason}")
-
     with Machine(Workspace(), target=target, gpu=gpu, workers=1) as machine:
-        return check_candidate(machine, problem, candidate, subject, seed, value=value)
+        return check_candidate(machine, problem, candidate, subject, seed, name=str(path))

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from tuner.config import Config
-from tuner.errors import ConfigError, TunerError
+from tuner.errors import ConfigError
 from tuner.evaluating import RoundsJob, entry_names
 from tuner.finals import Rounds
 from tuner.machine import Machine
-from tuner.one_check import check_candidate
-from tuner.outcomes import outcome_of
+from tuner.one_check import check_candidate, value_of
 from tuner.problem import Problem
 from tuner.results import TimeResult
 from tuner.space import BoundSpace, Space
 from tuner.tickets import TicketOffice
 from tuner.trial import CheckReport
-from tuner.worker.messages import Done, Reply
 
 _TIME_ROUNDS = 30
 _TIME_LIMIT_S = 180.0
@@ -28,7 +25,7 @@ def check_config(machine: Machine, space: Space, problem: Problem, config: str |
     bound, chosen, office = _one(machine, space, problem, config)
     candidate = office.candidate(chosen)
     subject = f"{chosen.label} (source {Path(candidate.source_path).stem})"
-    return check_candidate(machine, problem, candidate, subject, seed, value=lambda reply: _value(reply, bound, chosen))
+    return check_candidate(machine, problem, candidate, subject, seed, name=_name(bound, chosen))
 
 
 def time_config(machine: Machine, space: Space, problem: Problem, config: str | None, seed: int) -> TimeResult:
@@ -38,7 +35,7 @@ def time_config(machine: Machine, space: Space, problem: Problem, config: str | 
     configs = [picked] if plain.key == picked.key else [picked, plain]
     candidates = tuple(office.candidate(c) for c in configs)
     job = RoundsJob(problem, machine.device, candidates, 0, _TIME_ROUNDS, seed, check_first=True)
-    result = _value(machine.gpu.run(job, _TIME_LIMIT_S), bound, picked)
+    result = value_of(machine.gpu.run(job, _TIME_LIMIT_S), _name(bound, picked))
     rounds = Rounds()
     rounds.add(result)
     measured = {name: rounds.measurement(name, "time") for name in entry_names(candidates) if name in rounds.samples}
@@ -68,8 +65,5 @@ def _one(
     return bound, bound.parse(config or ""), TicketOffice(bound, machine.workspace, machine.stack.triton)
 
 
-def _value(reply: Reply, bound: BoundSpace, config: Config) -> Any:
-    if isinstance(reply, Done):
-        return reply.value
-    outcome, reason = outcome_of(reply, "run")
-    raise TunerError(f"{config.label} on {bound.device.name}: {outcome}: {reason}")
+def _name(bound: BoundSpace, config: Config) -> str:
+    return f"{config.label} on {bound.device.name}"

@@ -57,7 +57,7 @@ def median_interval(samples: Sequence[float], confidence: float = 0.95) -> tuple
     n = len(ordered)
     tail, k = 0.0, 0
     while k < n // 2:
-        tail += math.exp(math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) - n * math.log(2.0))
+        tail += math.comb(n, k) / 2**n  # of integers: as a float, 2**n overflows from 1024 samples on
         if tail > (1.0 - confidence) / 2.0:
             break
         k += 1

@@ -26,9 +26,7 @@ def export(
         Path | None,
         typer.Option("--output", "-o", metavar="PATH", help="The file or folder to write.", show_default=False),
     ] = None,
-    operator: Annotated[
-        str | None, typer.Option("--operator", metavar="NAME", help="Of this operator only.", show_default=False)
-    ] = None,
+    operator: options.OfOperator = None,
     device: options.DevicePart = None,
     since: Annotated[
         str | None,

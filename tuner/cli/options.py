@@ -39,6 +39,10 @@ Extra = Annotated[
     list[str] | None,
     typer.Option("--option", metavar="NAME=VALUE", help="Any option of the operator; repeat for more."),
 ]
+OfOperator = Annotated[
+    str | None,
+    typer.Option("--operator", metavar="NAME", help="Of this operator only.", show_default=False),
+]
 SpacePath = Annotated[
     Path | None,
     typer.Option("--space", metavar="FILE", help="A search space of your own (YAML) in place of the shipped one."),

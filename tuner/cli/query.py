@@ -26,9 +26,7 @@ _SHOWN = {
 
 def query(
     what: Annotated[str, typer.Argument(metavar="[WHAT]", help="trials, measurements or winners.")] = "trials",
-    of_operator: Annotated[
-        str | None, typer.Option("--operator", metavar="NAME", help="Of this operator.", show_default=False)
-    ] = None,
+    of_operator: options.OfOperator = None,
     shape: Annotated[
         list[str] | None,
         typer.Option("--shape", metavar="NAME=N..M", help="Sizes, or ranges of them: cols=1024..8192,rows=4096."),

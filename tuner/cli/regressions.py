@@ -23,9 +23,7 @@ def regressions(
     after: Annotated[
         str, typer.Option("--after", metavar="POINT", help="The point in question, likewise.", show_default=False)
     ] = "",
-    of_operator: Annotated[
-        str | None, typer.Option("--operator", metavar="NAME", help="Of this operator only.", show_default=False)
-    ] = None,
+    of_operator: options.OfOperator = None,
     device: options.DevicePart = None,
     fail_over: Annotated[
         str | None,

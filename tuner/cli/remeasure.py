@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 
 
 def remeasure(
-    of_operator: Annotated[
-        str | None, typer.Option("--operator", metavar="NAME", help="Of this operator only.", show_default=False)
-    ] = None,
+    of_operator: options.OfOperator = None,
     shape: Annotated[
         list[str] | None, typer.Option("--shape", metavar="NAME=N..M", help="Sizes, or ranges: cols=1024..8192.")
     ] = None,
