@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,11 +15,13 @@ import tuner
 from tests.engine_jobs import PROBLEM
 from tests.fakes import FakeCompilers, FakeWorker, rounds, timed, wrong
 from tests.stored_history import NEW, OLD, Recorder
+from tuner import remeasuring
 from tuner.config import Config
 from tuner.device import Stack
 from tuner.errors import MissingError, UsageError
 from tuner.evaluating import EvaluateJob, Evaluation, RoundsJob, SetUpJob
 from tuner.machine import Machine
+from tuner.program import Program
 from tuner.querying import Filters
 from tuner.regression.report import Verdict
 from tuner.remeasurement import Advice, Batch, Entry, Remeasurement, Role, advise
@@ -28,7 +31,7 @@ from tuner.store.records import WinnerRecord
 from tuner.store.store import Store
 from tuner.targets import target
 from tuner.tickets import TicketOffice
-from tuner.trial import Measurement, Outcome
+from tuner.trial import CompileReport, Measurement, Outcome
 from tuner.worker.messages import Died, Done, Reply
 from tuner.workspace import Workspace
 
@@ -325,3 +328,11 @@ def test_a_problem_whose_space_is_gone_does_not_stop_the_others(shop):
     run = Remeasuring(shop.store, machine, 0, 5, shop.spoken.append)  # type: ignore[arg-type]
     assert list(run.run(winners, gone)) == []
     assert shop.spoken == [f"{PROBLEM.label} is left out: there is no operator 'softmax'"]
+
+
+def test_one_binary_checked_for_two_things_is_two_programs():
+    compiled = CompileReport("abc", (), 1.0)
+    strict, lax = (SimpleNamespace(compiled=compiled, candidate=SimpleNamespace(promise=p)) for p in ("strict", "lax"))
+    assert remeasuring._same(strict, Program("abc", "strict"))
+    assert not remeasuring._same(lax, Program("abc", "strict"))
+    assert not remeasuring._same(strict, Program("abd", "strict"))

@@ -177,7 +177,7 @@ class Remeasuring:
         entry = replace(entry, median_us=None, low_us=None, high_us=None)
         program = Program.of(tried.record)
         key = next((c.key for c in contenders if c.key == tried.ticket.config.key), "")
-        key = key or next(c.key for c in contenders if c.compiled and program and _same(c, program))
+        key = key or next(c.key for c in contenders if program and _same(c, program))
         if key in wrong:
             reason = f"when it was measured again: {wrong[key]}"
             failed = replace(tried.record, outcome=Outcome.WRONG, reason=reason, value_us=None, measurements=())
@@ -219,14 +219,14 @@ def stored_winners(store: Store, machine: Machine, filters: Filters) -> list[Sto
     Raises ``UsageError`` where there are none.
     """
     estimated = not machine.measures
-    admitted = selection(store.history.catalogue(), "winners", filters).problem_keys
+    known = store.history.catalogue()
+    admitted = selection(known, "winners", filters).problem_keys
     problems = {
         winner.problem_key: None
         for winner in store.history.winners(estimated=estimated)
         if winner.device_key == machine.device.key and (admitted is None or winner.problem_key in admitted)
     }
-    known = store.history.catalogue().problems
-    found = [store.best(known[key], machine.device.key, estimated=estimated) for key in problems]
+    found = [store.best(known.problems[key], machine.device.key, estimated=estimated) for key in problems]
     winners = [winner for winner in found if winner is not None and winner.record.estimated is estimated]
     if not winners:
         what = "estimated winner" if estimated else "measured winner"
@@ -275,7 +275,8 @@ def _first_us(record: TrialRecord) -> float:
 
 
 def _same(contender: Contender, program: Program) -> bool:
-    return contender.compiled is not None and contender.compiled.binary_hash == program.binary_hash
+    compiled = contender.compiled
+    return compiled is not None and Program(compiled.binary_hash, contender.candidate.promise) == program
 
 
 def _with_twins(tried: Sequence[_Tried], ties: Sequence[str]) -> tuple[str, ...]:
