@@ -83,6 +83,8 @@ class CudaGpu:
                 try:
                     enqueue()
                 finally:
+                    # A launch may have left another stream the current one; a capture ends on the one it began on.
+                    torch.cuda.set_stream(self._stream)
                     graph.capture_end()
             except RuntimeError:
                 torch.cuda.synchronize()
