@@ -35,10 +35,13 @@ if TYPE_CHECKING:
     from tuner.remeasurement import Remeasurement
     from tuner.reproducing import Reproduction
     from tuner.results import OperatorSummary, TimeResult, TuneResult
+    from tuner.store.upkeep_records import Finding, Soundness
+    from tuner.upkeep import check_database
 
 __all__ = [
     "Config",
     "ExportResult",
+    "Finding",
     "FormatSummary",
     "Lookup",
     "OperatorSummary",
@@ -47,11 +50,13 @@ __all__ = [
     "RegressionReport",
     "Remeasurement",
     "Reproduction",
+    "Soundness",
     "TimeResult",
     "TuneResult",
     "TunerError",
     "best",
     "check",
+    "check_database",
     "check_export",
     "export",
     "export_formats",
@@ -73,6 +78,7 @@ _HOMES = {
     "Config": "tuner.config",
     "ExportResult": "tuner.exports.exporting",
     "FormatSummary": "tuner.exports.exporting",
+    "Finding": "tuner.store.upkeep_records",
     "Lookup": "tuner.exports.lookup_table",
     "OperatorSummary": "tuner.results",
     "Problem": "tuner.problem",
@@ -80,9 +86,11 @@ _HOMES = {
     "RegressionReport": "tuner.regression.report",
     "Remeasurement": "tuner.remeasurement",
     "Reproduction": "tuner.reproducing",
+    "Soundness": "tuner.store.upkeep_records",
     "TimeResult": "tuner.results",
     "TuneResult": "tuner.results",
     "TunerError": "tuner.errors",
+    "check_database": "tuner.upkeep",
     "check_export": "tuner.exports.public",
     "export": "tuner.exports.public",
     "export_formats": "tuner.exports.public",

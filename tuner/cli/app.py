@@ -11,6 +11,7 @@ import typer
 from tuner.cli import (
     best,
     check,
+    db,
     doctor,
     export,
     operators,
@@ -57,6 +58,7 @@ def _app() -> typer.Typer:
         check.time,
     ):
         app.command()(function)
+    app.add_typer(db.db_app())
     return app
 
 

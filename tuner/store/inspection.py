@@ -54,8 +54,10 @@ def refuse_unusable_path(path: Path, label: str, *, create: bool, write: bool) -
         raise StoreError(f"{label}: the folder {folder} may not be written; choose another file with --db")
 
 
-def sqlite_revision(path: Path, label: str, busy_timeout_s: float) -> str | None:
+def sqlite_revision(path: Path, label: str, busy_timeout_s: float, *, whole: bool = True) -> str | None:
     """The revision of our schema in the file, None where it has none yet. The file is only read.
+
+    ``whole``: a small file is looked through for damage.
 
     Raises ``StoreError`` where it is no SQLite database, is damaged, is locked, or belongs to something else.
     """
@@ -68,11 +70,11 @@ def sqlite_revision(path: Path, label: str, busy_timeout_s: float) -> str | None
         resting = _resting(path)
         if resting is not None:
             try:
-                return _inspected(path, label, busy_timeout_s, immutable=True)
+                return _inspected(path, label, busy_timeout_s, whole, immutable=True)
             except (StoreError, sqlite3.Error):
                 if _resting(path) == resting:
                     raise
-        return _inspected(path, label, busy_timeout_s, immutable=False)
+        return _inspected(path, label, busy_timeout_s, whole, immutable=False)
 
 
 def _resting(path: Path) -> tuple[int, int] | None:
@@ -85,16 +87,16 @@ def _resting(path: Path) -> tuple[int, int] | None:
     return stat.st_mtime_ns, stat.st_size
 
 
-def _inspected(path: Path, label: str, busy_timeout_s: float, *, immutable: bool) -> str | None:
+def _inspected(path: Path, label: str, busy_timeout_s: float, whole: bool, *, immutable: bool) -> str | None:
     connection = connect_read_only(path, busy_timeout_s, immutable=immutable)
     try:
-        return _revision(connection, path, label)
+        return _revision(connection, path, label, whole)
     finally:
         connection.close()
 
 
-def _revision(connection: sqlite3.Connection, path: Path, label: str) -> str | None:
-    if path.stat().st_size <= _CHECKED_BYTES:
+def _revision(connection: sqlite3.Connection, path: Path, label: str, whole: bool) -> str | None:
+    if whole and path.stat().st_size <= _CHECKED_BYTES:
         verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if verdict != "ok":
             said = str(verdict).splitlines()[0]

@@ -6,7 +6,7 @@ from sqlalchemy import Connection, inspect, text
 
 from tuner.errors import StoreError
 from tuner.shipped import migrations_dir
-from tuner.store.models import VERSION_TABLE
+from tuner.store.models import VERSION_TABLE, Base
 
 HEAD = "0002"
 """The newest revision; a test holds it to the migrations folder, so that opening need not load Alembic."""
@@ -58,6 +58,34 @@ def upgrade(connection: Connection, revision: str = "head") -> None:
     config.set_main_option("script_location", str(migrations_dir()).replace("%", "%%"))
     config.attributes["connection"] = connection
     command.upgrade(config, revision)
+
+
+def schema_differences(connection: Connection) -> list[str]:
+    """What the database has otherwise than the models say, one line each, of our tables only."""
+    from alembic.autogenerate import compare_metadata
+    from alembic.migration import MigrationContext
+
+    def ours(name: str | None, kind: str, parents: object) -> bool:
+        return kind != "table" or name in Base.metadata.tables
+
+    context = MigrationContext.configure(
+        connection,
+        opts={
+            "version_table": VERSION_TABLE,
+            "compare_type": True,
+            "compare_server_default": True,
+            "include_name": ours,
+        },
+    )
+    found: list[str] = []
+    for change in compare_metadata(context, Base.metadata):
+        # Changes of one column come as a list, others as one tuple: what would have to be done, and to what.
+        for done, *to in change if isinstance(change, list) else [change]:
+            words = [
+                str(getattr(thing, "name", thing)) for thing in to if isinstance(thing, str) or hasattr(thing, "name")
+            ]
+            found.append(f"not as the models say: {done.replace('_', ' ')} {' '.join(words)} would mend it")
+    return found
 
 
 def current_revision(connection: Connection) -> str | None:
