@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from tests.postgres import NoServerError, PostgresServer
 from tests.programs import import_path
 from tuner.machine import Machine
+from tuner.store.store import Store
 from tuner.worker.pool import Pool
 from tuner.workspace import Workspace
 
@@ -74,6 +76,31 @@ def standing_machine(
     """``tuner.tune`` and the others work with the session's machine: starting one of its own takes seconds."""
     standing = Standing(machine, compilers, interpreters)
     monkeypatch.setattr("tuner.api._machine", lambda target, gpu, workers: standing)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server of the session's own; what needs it is skipped where none can be had."""
+    try:
+        server = PostgresServer()
+        with server:
+            yield server
+    except NoServerError as error:
+        pytest.skip(f"no PostgreSQL: {error}")
+
+
+@pytest.fixture(scope="session")
+def postgres_template(postgres: PostgresServer) -> str:
+    """The name of an empty database with the newest schema."""
+    name = postgres.create()
+    Store.open(postgres.url(name)).close()
+    return name
+
+
+@pytest.fixture
+def postgres_url(postgres: PostgresServer, postgres_template: str) -> str:
+    """The URL of an empty PostgreSQL database with the newest schema."""
+    return postgres.url(postgres.create(postgres_template))
 
 
 @pytest.fixture

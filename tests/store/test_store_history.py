@@ -31,6 +31,7 @@ def plan(store: Store, statement: object) -> str:
         return "\n".join(row[3] for row in rows)
 
 
+@pytest.mark.usefixtures("path")  # what SQLite plans
 @pytest.mark.parametrize(
     ("statement", "wanted"),
     [
@@ -47,6 +48,7 @@ def test_no_read_walks_through_all_trials_or_measurements(store: Store, statemen
     assert "SCAN tuner_trial" not in steps and "SCAN tuner_measurement" not in steps
 
 
+@pytest.mark.usefixtures("path")  # what SQLite plans
 @pytest.mark.parametrize(
     ("selection", "wanted"),
     [
@@ -69,6 +71,7 @@ def test_a_query_goes_by_the_indexes_of_what_it_names(store: Store, selection: S
         assert "TEMP B-TREE" not in steps
 
 
+@pytest.mark.usefixtures("path")  # what SQLite plans
 def test_the_best_winner_is_found_by_an_index(store: Store) -> None:
     from tuner.store.models import WinnerRow
     from tuner.store.winners import statement_for_winners

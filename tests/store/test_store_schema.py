@@ -140,7 +140,7 @@ def test_foreign_keys_are_enforced(store: Store) -> None:
     from sqlalchemy.exc import IntegrityError
 
     with store._database.engine.connect() as connection, pytest.raises(IntegrityError):
-        connection.exec_driver_sql("INSERT INTO tuner_study_trial VALUES (1, 1, 0, 0, '2026-01-01 00:00:00')")
+        connection.exec_driver_sql("INSERT INTO tuner_study_trial VALUES (1, 1, 0, FALSE, '2026-01-01 00:00:00')")
 
 
 def test_the_values_of_the_store_load_no_database_library() -> None:
