@@ -43,6 +43,7 @@ OWNERS = {
         "tuner.compiling",
         "tuner.exponential_error",
         "tuner.interpreter",
+        "tuner.kernel_cache",  # loaded by Triton itself
         "tuner.machine",  # in a job that runs in a worker
         "tuner.smoke_compile",
         "tuner.worker.zygote",

@@ -7,9 +7,10 @@ import pytest
 
 from tuner import doctor as module
 from tuner import nvml, probe, toolchain
-from tuner.doctor import Check, DoctorReport, Status, doctor, without_password
+from tuner.doctor import Check, DoctorReport, Status, doctor
 from tuner.errors import MissingError
 from tuner.filesystem import existing_parent, filesystem, folder_bytes
+from tuner.store.location import without_password
 from tuner.targets import target
 
 MOUNTS = """\

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 import platform
-import re
 import subprocess
 import sys
 import tempfile
@@ -16,8 +15,10 @@ from pathlib import Path
 
 from tuner import nvml, probe, toolchain
 from tuner.device import Device
-from tuner.errors import TunerError
+from tuner.errors import MissingError, TunerError
 from tuner.filesystem import NETWORK_FILESYSTEMS, existing_parent, filesystem, folder_bytes
+from tuner.private_folder import refuse_shared
+from tuner.store.location import without_password
 from tuner.targets import target as known_target
 
 OLDEST_PYTHON = (3, 11)
@@ -77,11 +78,6 @@ def doctor(db_url: str, target: str = "sm_90", cache_dir: Path | None = None) ->
             checks += [_compiler(device), _exp2(), _compiles(device), _interpreter()]
     checks += [_cache(cache_dir or _triton_cache()), _database(db_url)]
     return DoctorReport(tuple(checks))
-
-
-def without_password(url: str) -> str:
-    """``url`` as it may be shown: the password replaced by stars."""
-    return re.sub(r"(://[^:/@]*):[^@/]*@", r"\1:***@", url)
 
 
 def _python() -> Check:
@@ -189,6 +185,11 @@ def _cache(folder: Path) -> Check:
     if not os.access(base, os.W_OK):
         remedy = "set TRITON_CACHE_DIR to a folder that you may write"
         return Check("cache", Status.MISSING, f"{folder} is not writable", remedy)
+    if folder.is_dir():
+        try:
+            refuse_shared(folder)
+        except MissingError as error:
+            return Check("cache", Status.MISSING, str(folder), str(error))
     value = f"{folder} ({folder_bytes(folder) / 1e6:.1f} MB)" if folder.is_dir() else f"{folder} (made on first use)"
     kind = filesystem(base)
     if kind in NETWORK_FILESYSTEMS:

@@ -13,6 +13,7 @@ from tuner.device import ESTIMATED, MEASURED, Device, Stack
 from tuner.errors import MissingError
 from tuner.funnel import COMPILE_LIMIT_S, INTERPRET_LIMIT_S
 from tuner.outcomes import outcome_of
+from tuner.store.location import ENVIRONMENT_VARIABLE as DATABASE_VARIABLE
 from tuner.targets import target as named_target
 from tuner.worker.messages import Done, WorkerState
 from tuner.worker.pool import Pool
@@ -23,6 +24,8 @@ from tuner.workspace import Workspace
 DEFAULT_TARGET = "sm_90"
 _PROBE_LIMIT_S = 180.0
 INTERPRETING = {"TRITON_INTERPRET": "1"}
+# By name: its module loads Triton, which this process does not.
+CACHE_MANAGER = "tuner.kernel_cache:CheckedCache"
 
 
 @dataclass(frozen=True)
@@ -149,6 +152,9 @@ class Machine:
     def _new_zygote(self, extra: Mapping[str, str], name: str) -> Zygote:
         environment = {
             "TRITON_CACHE_DIR": str(self.workspace.triton),
+            # Kernels run here, and none of them needs the database, whose URL may hold a password.
+            DATABASE_VARIABLE: "",
+            "TRITON_CACHE_MANAGER": os.environ.get("TRITON_CACHE_MANAGER", CACHE_MANAGER),
             # Line numbers would make the same machine code differ from one file to another.
             "TRITON_DISABLE_LINE_INFO": "1",
             # Triton 3.9 announces that this default will change; results must not change with it unnoticed.

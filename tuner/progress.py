@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, Self
 
 from tuner.events import Event, FinalistsChosen, Notice, Progress, StudyFinished, StudyStarted, TrialFinished
+from tuner.terminal import harmless
 from tuner.trial import Outcome
 from tuner.wording import duration_text, gain_text, interval_text, outcomes_text, time_text
 
@@ -32,7 +33,7 @@ def make_display(console: Console) -> Display:
     """The display that suits ``console``."""
     if console.is_terminal:
         return LiveDisplay(console)
-    return PlainDisplay(lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True))
+    return PlainDisplay(lambda line: console.print(harmless(line), markup=False, highlight=False, soft_wrap=True))
 
 
 class PlainDisplay:
@@ -93,7 +94,7 @@ class LiveDisplay:
         else:
             if isinstance(event, StudyStarted):
                 self._title, self._progress, self._last_failure = event.problem.label, None, ""
-            self._console.print(event_line(event), markup=False, highlight=False)
+            self._console.print(harmless(event_line(event)), markup=False, highlight=False)
 
     def _panel(self) -> Panel:
         from rich.panel import Panel
@@ -108,14 +109,14 @@ class LiveDisplay:
             grid.add_row("stage", "starting")
         else:
             grid.add_row("stage", f"{p.stage} ({p.in_flight} in flight, {p.compile_queue} to compile)")
-            grid.add_row("best", Text(f"{time_text(p.best_us, p.estimated)}  {p.best_label}"))
+            grid.add_row("best", Text(harmless(f"{time_text(p.best_us, p.estimated)}  {p.best_label}")))
             grid.add_row("trials", f"{_of(p.finished, p.max_trials)}: {outcomes_text(p.outcomes, p.estimated)}")
             grid.add_row("time", f"{duration_text(p.elapsed_s)}, {duration_text(p.remaining_s)} left")
             if p.gpu_busy_share is not None:
                 grid.add_row("GPU busy", f"{p.gpu_busy_share:.0%}")
         if self._last_failure:
-            grid.add_row("last failure", Text(self._last_failure))
-        return Panel(grid, title=Text(self._title), title_align="left", border_style="blue")
+            grid.add_row("last failure", Text(harmless(self._last_failure)))
+        return Panel(grid, title=Text(harmless(self._title)), title_align="left", border_style="blue")
 
 
 def progress_line(p: Progress) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 import platformdirs
 
 from tuner.errors import MissingError
+from tuner.private_folder import make_private
 from tuner.variant import Variant
 
 
@@ -23,13 +24,16 @@ def cache_folder() -> Path:
 
 
 class Workspace:
-    """The cache folder, made private (0700) on first use. Raises ``MissingError`` where it cannot be written."""
+    """The cache folder, made private (0700) on first use.
+
+    Raises ``MissingError`` where it cannot be written, is another user's, or may be written by others.
+    """
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder or cache_folder()
         try:
             for path in (self.folder, self.variants, self.triton, self.folder / "logs"):
-                path.mkdir(parents=True, exist_ok=True, mode=0o700)
+                make_private(path)
         except OSError as error:
             raise MissingError(
                 f"the cache folder {self.folder} cannot be used ({error.strerror}); "
@@ -70,7 +74,7 @@ class Workspace:
         ``on_wait`` is called once, without arguments, where another process holds it.
         """
         locks = self.folder / "locks"
-        locks.mkdir(exist_ok=True, mode=0o700)
+        make_private(locks)
         with (locks / f"{''.join(c if c.isalnum() else '-' for c in name)}.lock").open("a") as handle:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from tuner.errors import MissingError, TunerError
+from tuner.terminal import harmless
 
 EXIT_WORSE = 3  # `tuner regressions --fail-over`: something is worse
 EXIT_INTERNAL = 70  # EX_SOFTWARE of sysexits.h
@@ -61,6 +62,6 @@ def _report(error: BaseException, text: str, code: int) -> int:
         import traceback
 
         traceback.print_exception(error)
-    line = " ".join(text.split())
+    line = harmless(" ".join(text.split()))
     print(line if line.startswith("internal error") else f"error: {line}", file=sys.stderr)
     return code

@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from tuner.config import Config
 from tuner.problem import Problem
+from tuner.terminal import harmless, harmless_json
 
 if TYPE_CHECKING:  # rich is loaded when something is printed
     from rich.console import Console
@@ -56,8 +57,8 @@ def _redirect_descriptor() -> int | None:
 
 def print_json(value: object) -> None:
     """One JSON document on stdout. Infinities and NaN, which JSON lacks, become null."""
-    json.dump(plain(value), sys.stdout, indent=2, allow_nan=False, ensure_ascii=False)
-    sys.stdout.write("\n")
+    text = json.dumps(plain(value), indent=2, allow_nan=False, ensure_ascii=False)
+    sys.stdout.write(harmless_json(text) + "\n")
     sys.stdout.flush()
 
 
@@ -94,12 +95,18 @@ def err() -> Console:
 
 def say(text: str) -> None:
     """One line of the answer, as it is: no markup, no colours, no folding."""
-    out().print(text, markup=False, highlight=False, soft_wrap=True)
+    out().print(harmless(text), markup=False, highlight=False, soft_wrap=True)
 
 
 def note(text: str) -> None:
     """One line beside the answer, on stderr."""
-    err().print(text, markup=False, highlight=False, soft_wrap=True)
+    err().print(harmless(text), markup=False, highlight=False, soft_wrap=True)
+
+
+def print_source(text: str) -> None:
+    """A file's text on stdout: as it is where another program reads it, fit for a terminal where that is one."""
+    sys.stdout.write(harmless(text) if sys.stdout.isatty() else text)
+    sys.stdout.flush()
 
 
 def _console(file: IO[str]) -> Console:

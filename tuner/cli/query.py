@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tuner.cli import options
-from tuner.cli.output import answer_only, note, plain, print_json
+from tuner.cli.output import answer_only, note, plain, print_json, print_source
 from tuner.errors import UsageError
 
 if TYPE_CHECKING:
@@ -128,9 +128,9 @@ def query(
     elif json:
         print_json({"columns": found.columns, "rows": [plain(r) for r in found.as_records()], "more": found.more})
     elif chosen == "json":
-        typer.echo(json_text(found.columns, found.rows), nl=False)
+        print_source(json_text(found.columns, found.rows))
     elif chosen == "csv":
-        typer.echo(csv_text(found.columns, found.rows), nl=False)
+        print_source(csv_text(found.columns, found.rows))
     else:
         _print(found, what, grouped=bool(group_by))
     if not found.rows:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tuner.cli.output import out
+from tuner.terminal import harmless
 
 
 def print_table(
@@ -15,10 +16,12 @@ def print_table(
     from rich.table import Table
     from rich.text import Text
 
-    cells = [[Text(str(cell)) for cell in row] for row in rows]
+    cells = [[Text(harmless(str(cell))) for cell in row] for row in rows]
     if not cells:
         return
-    table = Table(title=Text(title) if title else None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(
+        title=Text(harmless(title)) if title else None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False
+    )
     for column in columns:
         table.add_column(column, justify="right" if column in right else "left", overflow="fold")
     for row in cells:
@@ -36,5 +39,5 @@ def print_facts(facts: Iterable[tuple[str, object]]) -> None:
     grid.add_column(overflow="fold")
     for name, value in facts:
         if value is not None and str(value):
-            grid.add_row(Text(name, style="dim"), Text(str(value)))
+            grid.add_row(Text(name, style="dim"), Text(harmless(str(value))))
     out().print(grid)

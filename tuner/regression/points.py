@@ -9,6 +9,7 @@ from datetime import UTC, datetime, time
 
 from tuner.device import Stack
 from tuner.errors import UsageError
+from tuner.store.location import without_password
 
 _EXAMPLE = "such as triton=3.6,driver=580 or until=2026-05-01 or templates=v1.2 or db=old.db"
 
@@ -43,9 +44,11 @@ class Point:
 
     @property
     def label(self) -> str:
-        """For people: what ``parse_point`` reads."""
+        """For people: what ``parse_point`` reads, without the database's password."""
         words = [
-            f"{f.name}={value:%Y-%m-%dT%H:%M:%S}" if isinstance(value, datetime) else f"{f.name}={value}"
+            f"{f.name}={value:%Y-%m-%dT%H:%M:%S}"
+            if isinstance(value, datetime)
+            else f"{f.name}={without_password(value)}"
             for f in fields(self)
             if (value := getattr(self, f.name))
         ]
@@ -86,7 +89,7 @@ def parse_point(text: str, flag: str) -> Point:
     for word in (w.strip() for w in text.split(",")):
         name, equals, value = (part.strip() for part in word.partition("="))
         if not (name and equals and value):
-            raise UsageError(f"{flag}: cannot read {word!r}; write NAME=VALUE, {_EXAMPLE}")
+            raise UsageError(f"{flag}: cannot read {without_password(word)!r}; write NAME=VALUE, {_EXAMPLE}")
         if name in given:
             raise UsageError(f"{flag}: {name} is given twice; give it once")
         given[name] = value

@@ -9,6 +9,7 @@ from tuner.device import Device
 from tuner.errors import UsageError
 from tuner.regression.points import Point
 from tuner.store.history_records import StackUse
+from tuner.store.location import without_password
 
 _MOST_LISTED = 6
 
@@ -98,7 +99,7 @@ def _admitted(point: Point, used: Sequence[StackUse], flag: str) -> dict[str, tu
             found[use.device_key] = (*found.get(use.device_key, ()), use.stack_key)
     if not found:
         if not used:
-            where = f" in {point.db}" if point.db else ""
+            where = f" in {without_password(point.db)}" if point.db else ""
             raise UsageError(f"no results{where} can be compared yet; run `tuner tune` first (estimates: --estimated)")
         labels = list(dict.fromkeys(f"{use.stack.label} ({use.stack_key[:8]})" for use in used))
         raise UsageError(f"{flag}: nothing is stored of {point.label}; there is {'; '.join(labels[-_MOST_LISTED:])}")

@@ -18,6 +18,7 @@ from sqlalchemy.pool import QueuePool, StaticPool
 
 from tuner.errors import StoreError
 from tuner.store.failures import is_busy
+from tuner.store.location import without_password
 
 SUFFIXES = (".db", ".sqlite", ".sqlite3")
 WRITES = "tuner_writes"
@@ -45,9 +46,9 @@ def locate(text: str) -> Location:
     """Reads ``text``: any SQLAlchemy URL, or a path ending in .db, .sqlite or .sqlite3. Raises ``StoreError``."""
     if "://" not in text:
         if not text.endswith(SUFFIXES):
-            raise StoreError(f"{text!r} is neither a database URL nor a path of one; {_EXAMPLES}")
+            raise StoreError(f"{without_password(text)!r} is neither a database URL nor a path of one; {_EXAMPLES}")
         return _file(Path(text))
-    scheme = text.split("://", 1)[0]
+    scheme = without_password(text.split("://", 1)[0])
     try:
         url = make_url(text)
     except (ArgumentError, ValueError):
