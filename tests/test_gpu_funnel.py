@@ -109,21 +109,35 @@ def test_a_wrong_one_has_its_report_and_no_measurement(tickets):
 
 
 @pytest.mark.parametrize(
-    ("reply", "outcome", "reason"),
+    ("reply", "processes", "outcome", "reason"),
     [
-        (CRASH, Outcome.CRASHED, "the process that ran it crashed"),
-        (Died(True, 20.0), Outcome.TIMED_OUT, "did not run within 20 s"),
+        (CRASH, 2, Outcome.CRASHED, "the process that ran it crashed"),
+        (Died(True, 20.0), 1, Outcome.TIMED_OUT, "did not run within 20 s"),
     ],
 )
 def test_one_that_takes_the_process_with_it_ends_alone_and_the_next_process_is_set_up_first(
-    tickets, reply, outcome, reason
+    tickets, reply, processes, outcome, reason
 ):
     gpu = FakeWorker(by_warps({1: reply, 2: Done(timed(12.0), 1)}))
     bad, good = through(funnel_of(gpu), tickets("num_warps=1", "num_warps=2"))
     assert (bad.outcome, bad.reason) == (outcome, reason)
     assert good.value_us == 12.0
-    assert kinds(gpu) == ["SetUpJob", "EvaluateJob", "SetUpJob", "EvaluateJob"]
-    assert gpu.starts == 2
+    assert kinds(gpu) == ["SetUpJob", "EvaluateJob"] * (processes + 1)
+    assert gpu.starts == processes + 1
+
+
+def test_one_whose_process_was_killed_from_outside_is_tried_again(tickets):
+    answers = iter([CRASH, Done(timed(10.0), 1)])
+    gpu = FakeWorker(evaluating(lambda job: next(answers)))
+    (record,) = through(funnel_of(gpu), tickets("num_warps=1"))
+    assert (record.outcome, record.value_us) == (Outcome.TIMED, 10.0)
+    assert kinds(gpu) == ["SetUpJob", "EvaluateJob"] * 2
+
+
+def test_a_full_disk_is_no_result(tickets):
+    gpu = FakeWorker(by_warps({1: Raised("OSError", "[Errno 28]", True, machine="No space left on device: /cache")}))
+    with pytest.raises(MissingError, match=r"could not run: No space left on device: /cache; make room, then run"):
+        through(funnel_of(gpu), tickets("num_warps=1"))
 
 
 def test_one_that_only_raises_leaves_the_process_as_it_is(tickets):

@@ -27,7 +27,7 @@ from tuner.program import Program
 from tuner.resources import fits
 from tuner.trial import CompileReport, Measurement, Outcome, TrialRecord
 from tuner.variant import Variant
-from tuner.worker.messages import Done, Reply
+from tuner.worker.messages import Died, Done, Reply
 from tuner.worker.pool import Pool
 from tuner.worker.process import Worker
 
@@ -251,6 +251,7 @@ class GpuFunnel(Funnel):
         self.gpu = gpu
         self._typical = typical
         self._ready: deque[int] = deque()
+        self._again: set[int] = set()
         self._on_gpu: int | None = None
         self._set_up_for = 0
         self._failed_starts = 0
@@ -312,6 +313,11 @@ class GpuFunnel(Funnel):
             raise MissingError(f"the GPU cannot be used for {self.problem.label}: {reason}")
 
     def _evaluated(self, number: int, reply: Reply) -> None:
+        if isinstance(reply, Died) and not reply.timed_out and number not in self._again:
+            # Its process may have been killed from outside; one that ends a second one is to blame.
+            self._again.add(number)
+            self._ready.appendleft(number)
+            return
         if not isinstance(reply, Done):
             outcome, reason = outcome_of(reply, "run")
             self._finish(number, outcome, reason)

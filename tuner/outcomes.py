@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from tuner.errors import MissingError
 from tuner.trial import Outcome
 from tuner.worker.messages import Died, Raised, Reply
 
@@ -14,7 +15,10 @@ _LONGEST = 300
 
 
 def outcome_of(reply: Reply, doing: str) -> tuple[Outcome, str]:
-    """The outcome and reason of a job that raised or died while ``doing`` it (``compile``, ``run``, ...)."""
+    """The outcome and reason of a job that raised or died while ``doing`` it (``compile``, ``run``, ...).
+
+    Raises ``MissingError`` where the machine refused something (a full disk): that must not become a result.
+    """
     compiling = doing == "compile"
     if isinstance(reply, Died):
         if reply.timed_out:
@@ -24,6 +28,10 @@ def outcome_of(reply: Reply, doing: str) -> tuple[Outcome, str]:
         subject = "the compiler" if compiling else "the process that ran it"
         return outcome, _short(f"{subject} crashed" + (f": {hint}" if hint else ""))
     assert isinstance(reply, Raised)
+    if reply.machine:
+        raise MissingError(
+            f"this machine could not {doing}: {reply.machine}; make room, then run the same command to go on"
+        )
     message = _first_line(reply.message)
     if reply.type_name in _RESOURCE_TYPES or _RESOURCE_TEXT.search(reply.message):
         return Outcome.OUT_OF_RESOURCES, _short(message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -68,6 +69,36 @@ class End:
         if self.how == "_exit":
             os._exit(3)
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+@dataclass(frozen=True)
+class EndOften:
+    """Ends its process by SIGKILL while there are fewer than ``times`` lines in the file ``ends``; then the count."""
+
+    times: int
+    ends: str
+
+    def __call__(self, state: WorkerState) -> int:
+        path = Path(self.ends)
+        before = len(path.read_text().splitlines()) if path.exists() else 0
+        if before < self.times:
+            with path.open("a") as file:
+                file.write("ended\n")
+            os.kill(os.getpid(), signal.SIGKILL)
+        return before
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Raises what the machine does where a disk is full: ``directly``, or as the cause of another error."""
+
+    directly: bool
+
+    def __call__(self, state: WorkerState) -> None:
+        full = OSError(errno.ENOSPC, "No space left on device", "/cache/kernel.cubin")
+        if self.directly:
+            raise full
+        raise RuntimeError("the compiler failed") from full
 
 
 @dataclass(frozen=True)

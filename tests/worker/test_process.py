@@ -12,7 +12,19 @@ from pathlib import Path
 import pytest
 
 from tests.programs import environment, eventually, import_path, is_alive, run, start
-from tests.worker.jobs import Add, Count, End, Fail, MainModule, Poison, ProcessId, Sleep, Unpicklable
+from tests.worker.jobs import (
+    Add,
+    Count,
+    End,
+    EndOften,
+    Fail,
+    MainModule,
+    Poison,
+    ProcessId,
+    Refused,
+    Sleep,
+    Unpicklable,
+)
 from tuner.errors import MissingError
 from tuner.worker.messages import Died, Done, Raised
 from tuner.worker.pool import Pool
@@ -239,6 +251,30 @@ def test_a_job_that_is_too_slow_holds_up_its_own_worker_only(zygote, tmp_path):
     assert replies.pop("slow") == Died(timed_out=True, limit_s=1.0, log="")
     assert [reply.value for reply in replies.values()] == [1, 2, 3]
     pool.close()
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_job_whose_process_ended_is_given_to_one_other_process(zygote, tmp_path, times):
+    pool: Pool[str] = Pool(zygote, 1, 60, tmp_path, "test")
+    pool.submit("ends", EndOften(times, str(tmp_path / "ends")))
+    pool.submit("after", Add(1, 1))
+    replies: dict[str, object] = {}
+    assert eventually(lambda: replies.update(pool.poll()) or len(replies) == 2)
+    assert replies["after"].value == 2
+    if times == 1:
+        assert replies["ends"].value == 1
+    else:
+        assert replies["ends"] == Died(timed_out=False, limit_s=60, log="")
+    assert (tmp_path / "ends").read_text() == times * "ended\n"
+    pool.close()
+
+
+@pytest.mark.parametrize("directly", [True, False])
+def test_what_the_machine_refuses_is_told_from_what_a_job_raises(worker, directly):
+    reply = worker.run(Refused(directly), 60)
+    assert isinstance(reply, Raised) and reply.usable
+    assert reply.machine == "No space left on device: /cache/kernel.cubin"
+    assert worker.run(Fail("of its own"), 60).machine == ""
 
 
 def test_a_pool_of_no_workers_is_refused(zygote, tmp_path):

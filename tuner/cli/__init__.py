@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from tuner.errors import MissingError, TunerError
+from tuner.machine_faults import REFUSALS
 from tuner.terminal import harmless
 
 EXIT_WORSE = 3  # `tuner regressions --fail-over`: something is worse
@@ -16,8 +17,7 @@ EXIT_INTERNAL = 70  # EX_SOFTWARE of sysexits.h
 EXIT_INTERRUPTED = 130  # 128 + SIGINT
 TRACEBACK_VARIABLE = "TUNER_TRACEBACK"
 
-# What the machine refuses, whatever the program does: full or failing disks, folders that may not be written.
-_REFUSALS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO})
+_REFUSALS = REFUSALS | {errno.EACCES, errno.EPERM}
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

@@ -11,6 +11,7 @@ import traceback
 from multiprocessing.connection import Connection
 
 from tuner.loading import VARIANT_MODULE
+from tuner.machine_faults import machine_fault
 from tuner.worker.messages import Done, Raised, WorkerState
 
 _PR_SET_PDEATHSIG = 1
@@ -49,7 +50,8 @@ def _raised(error: BaseException, usable: bool, place: str = "") -> Raised:
 
     A candidate's own class may give a subclass of str, which the parent could not unpickle; joining makes a plain one.
     """
-    return Raised("".join([type(error).__name__]), "".join([str(error), place]), usable)
+    name, message = "".join([type(error).__name__]), "".join([str(error), place])
+    return Raised(name, message, usable, machine=machine_fault(error))
 
 
 def serve(connection: Connection) -> None:

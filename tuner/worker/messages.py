@@ -30,12 +30,16 @@ class Done:
 
 @dataclass(frozen=True)
 class Raised:
-    """A job raised: the exception's class name, its message, and whether the process can still be used afterwards."""
+    """A job raised: the exception's class name, its message, and whether the process can still be used afterwards.
+
+    ``machine``: what the machine refused (a full disk), which is not the job's fault; empty where it is.
+    """
 
     type_name: str
     message: str
     usable: bool
     log: str = ""
+    machine: str = ""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Hashable
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from tuner.worker.messages import Reply
+from tuner.worker.messages import Died, Reply
 from tuner.worker.process import Job, Worker
 from tuner.worker.zygote import Zygote
 
@@ -15,7 +15,10 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class Pool(Generic[Key]):
-    """``size`` workers of one zygote. Jobs run first come first served, each under ``limit_s`` seconds."""
+    """``size`` workers of one zygote. Jobs run first come first served, each under ``limit_s`` seconds.
+
+    A job whose process ended is given to a fresh one, once: ``Died`` is the answer of a job that ended two.
+    """
 
     def __init__(self, zygote: Zygote, size: int, limit_s: float, logs: Path, name: str) -> None:
         if size < 1:
@@ -23,7 +26,8 @@ class Pool(Generic[Key]):
         self._workers = [Worker(zygote, logs / f"{name}-{i}.log") for i in range(size)]
         self._limit_s = limit_s
         self._queue: deque[tuple[Key, Job]] = deque()
-        self._running: dict[int, Key] = {}
+        self._running: dict[int, tuple[Key, Job]] = {}
+        self._again: set[Key] = set()
         self._paused = False
 
     @property
@@ -64,10 +68,17 @@ class Pool(Generic[Key]):
         """Replies that have come in since the last call."""
         replies = []
         for place, worker in enumerate(self._workers):
-            if place in self._running:
-                reply = worker.poll()
-                if reply is not None:
-                    replies.append((self._running.pop(place), reply))
+            reply = worker.poll() if place in self._running else None
+            if reply is None:
+                continue
+            key, job = self._running.pop(place)
+            if isinstance(reply, Died) and not reply.timed_out and key not in self._again:
+                # It may have been killed from outside (by hand, for want of memory), which says nothing of the job.
+                self._again.add(key)
+                self._queue.appendleft((key, job))
+            else:
+                self._again.discard(key)
+                replies.append((key, reply))
         self._feed()
         return replies
 
@@ -91,4 +102,4 @@ class Pool(Generic[Key]):
             if self._queue and not worker.busy and place not in self._running:
                 key, job = self._queue.popleft()
                 worker.send(job, self._limit_s)
-                self._running[place] = key
+                self._running[place] = key, job

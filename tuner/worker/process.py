@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -95,7 +96,7 @@ class Worker:
         self.busy = False
         self.busy_seconds += time.monotonic() - self._sent_at
         if isinstance(reply, Raised):
-            reply = Raised(reply.type_name, reply.message, reply.usable, self.log_tail())
+            reply = replace(reply, log=self.log_tail())
             if not reply.usable:
                 self.kill()
         return reply
