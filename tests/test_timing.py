@@ -105,7 +105,7 @@ def test_the_last_copy_gets_its_own_inputs_back_for_the_next_candidate(desk, mon
     own = desk.timer.copies[-1]["x"].clone()
     assert timed(desk, write).passed
     assert torch.equal(desk.timer.copies[-1]["x"], desk.timer.copies[0]["x"])
-    monkeypatch.setattr(desk.timer, "_interval_us", lambda enqueue, cycles: 100.0)
+    monkeypatch.setattr("tuner.timing.interval_us", lambda enqueue, cycles: 100.0)
     assert desk.timer.prepare(write, give_up_us=1.0).calls == 0
     assert torch.equal(desk.timer.copies[-1]["x"], own)
 

@@ -38,7 +38,7 @@ class CompileJob:
 
     def __call__(self, state: WorkerState) -> CompileReport:
         """Raises whatever Triton raises on source that does not compile."""
-        state.keep("driver", lambda: _activate_nothing_driver(self.device))
+        state.keep("driver", lambda: activate_nothing_driver(self.device))
         module = load_source(Path(self.source_path))
         started = time.perf_counter()
         tensors = launch_tensors(self.problem)
@@ -186,7 +186,8 @@ class _NothingDriver:
         return torch.device("meta")
 
 
-def _activate_nothing_driver(device: Device) -> _NothingDriver:
+def activate_nothing_driver(device: Device) -> _NothingDriver:
+    """Make Triton compile for ``device`` in this process, whatever card is here; it can launch nothing any more."""
     from triton.runtime import driver
 
     nothing = _NothingDriver(device)

@@ -125,7 +125,7 @@ class Timer:
         self._poison_outputs()
         self._call(launch, 0)
         torch.cuda.synchronize()
-        first_us = self._interval_us(lambda: self._call(launch, 1 % len(self.copies)), _SPIN_CYCLES)
+        first_us = interval_us(lambda: self._call(launch, 1 % len(self.copies)), _SPIN_CYCLES)
         if first_us > give_up_us:
             return Prepared(launch, 0, first_us, None, EVENT_PROTOCOL)
         rounds = math.ceil(MIN_INTERVAL_US / max(first_us, 0.5) / len(self.copies))
@@ -139,13 +139,13 @@ class Timer:
     def sample(self, prepared: Prepared) -> float:
         """One sample: microseconds per call."""
         if prepared.graph is not None:
-            return self._interval_us(prepared.graph.replay, _SPIN_CYCLES) / prepared.calls
+            return interval_us(prepared.graph.replay, _SPIN_CYCLES) / prepared.calls
 
         def enqueue() -> None:
             for i in range(prepared.calls):
                 self._call(prepared.launch, i % len(self.copies))
 
-        return self._interval_us(enqueue, _LONG_SPIN_CYCLES) / prepared.calls
+        return interval_us(enqueue, _LONG_SPIN_CYCLES) / prepared.calls
 
     def _call(self, launch: Launch, copy: int) -> None:
         launch(**self.copies[copy], **self._scalars)
@@ -162,21 +162,22 @@ class Timer:
             return None
         return graph
 
-    @staticmethod
-    def _interval_us(enqueue: Callable[[], None], spin_cycles: int) -> float:
-        """Microseconds on the device between the start and the end of what ``enqueue`` enqueues.
 
-        The whole device is synchronised before the end is read, so that work on another stream is not missed: an end
-        that came early there is followed by a wall-clock wait, which the caller's sanity bound sees.
-        """
-        start, end = _event(), _event()
-        torch.cuda.synchronize()
-        torch.cuda._sleep(spin_cycles)  # type: ignore[no-untyped-call]
-        start.record()
-        enqueue()
-        end.record()
-        torch.cuda.synchronize()
-        return float(start.elapsed_time(end)) * 1e3
+def interval_us(enqueue: Callable[[], None], spin_cycles: int) -> float:
+    """Microseconds on the device between the start and the end of what ``enqueue`` enqueues.
+
+    A spin kernel of ``spin_cycles`` holds the stream meanwhile, so that the host is not in the interval. The whole
+    device is synchronised before the end is read, so that work on another stream is not missed: an end that came early
+    there is followed by a wall-clock wait, which the caller's sanity bound sees.
+    """
+    start, end = _event(), _event()
+    torch.cuda.synchronize()
+    torch.cuda._sleep(spin_cycles)  # type: ignore[no-untyped-call]
+    start.record()
+    enqueue()
+    end.record()
+    torch.cuda.synchronize()
+    return float(start.elapsed_time(end)) * 1e3
 
 
 def _event() -> torch.cuda.Event:
