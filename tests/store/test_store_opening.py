@@ -70,7 +70,7 @@ def test_a_new_file_is_in_wal_mode_and_its_connections_enforce_foreign_keys(stor
         names = ("foreign_keys", "busy_timeout", "synchronous")
         return [connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in names]  # type: ignore[attr-defined]
 
-    assert store._database.read(pragmas) == [1, 60_000, 1]
+    assert store._database.read(pragmas) == [1, 60_000, 2]
 
 
 @pytest.mark.parametrize("prefix", ["", "sqlite:///"])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from sqlalchemy import Connection, Engine, create_engine, event
@@ -19,11 +19,16 @@ from sqlalchemy.pool import QueuePool, StaticPool
 from tuner.errors import StoreError
 from tuner.store.failures import is_busy
 from tuner.store.location import without_password
+from tuner.store.plain_json import read_json, write_json
 
 SUFFIXES = (".db", ".sqlite", ".sqlite3")
 WRITES = "tuner_writes"
 """The execution option of a connection whose transactions write."""
 
+MOST_VALUE_BYTES = 32 * 2**20
+"""No text or row of a SQLite file that is longer is read or written: one value must not fill memory."""
+
+_JSON: dict[str, Any] = {"json_serializer": write_json, "json_deserializer": read_json}
 _BUSY_PAUSE_S = 0.02
 _EXAMPLES = "give a path ending in .db, sqlite:///file.db or postgresql+psycopg://user:password@host/name"
 
@@ -74,16 +79,15 @@ def open_engine(location: Location, *, write: bool, busy_timeout_s: float, forei
 
     Without ``foreign_keys`` they are not enforced, as SQLite wants it while tables are rebuilt.
     """
-    serializer = partial(json.dumps, allow_nan=False, separators=(",", ":"))
     if location.url.get_backend_name() == "sqlite":
         connect = partial(_connect_sqlite, location.path, write, busy_timeout_s, foreign_keys)
         pool = StaticPool if location.is_memory else QueuePool
-        engine = create_engine("sqlite://", creator=connect, poolclass=pool, json_serializer=serializer)
+        engine = create_engine("sqlite://", creator=connect, poolclass=pool, **_JSON)
         event.listen(engine, "begin", _begin_sqlite)
         return engine
     backend = location.url.get_backend_name()
     try:
-        return create_engine(location.url, json_serializer=serializer, pool_pre_ping=True)
+        return create_engine(location.url, pool_pre_ping=True, **_JSON)
     except NoSuchModuleError:
         known = f"the database {location.url.drivername!r} is not known"
         raise StoreError(f"{known}; {_EXAMPLES}") from None
@@ -102,10 +106,7 @@ def read_only_uri(path: Path, *, immutable: bool = False) -> str:
 def connect_read_only(path: Path, busy_timeout_s: float, *, immutable: bool = False) -> sqlite3.Connection:
     """Opens ``path`` for reading. Where its folder cannot be written: as ``immutable``, a file that nobody changes."""
     while True:
-        uri = read_only_uri(path, immutable=immutable)
-        connection = sqlite3.connect(
-            uri, uri=True, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False
-        )
+        connection = _connect(read_only_uri(path, immutable=immutable), busy_timeout_s)
         try:
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
             return connection
@@ -124,20 +125,30 @@ def connect_read_only(path: Path, busy_timeout_s: float, *, immutable: bool = Fa
             raise
 
 
+def _connect(target: str, busy_timeout_s: float) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        target, uri=True, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False
+    )
+    # A file may come from anybody: its schema may call no function that can do harm, and its pages are not believed.
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.execute("PRAGMA cell_size_check = ON")
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_VALUE_BYTES)
+    return connection
+
+
 def _connect_sqlite(path: Path | None, write: bool, busy_timeout_s: float, foreign_keys: bool) -> sqlite3.Connection:
     if path is not None and not write:
         connection = connect_read_only(path, busy_timeout_s)
     else:
         # mode=rwc also creates; whether that is wanted was decided before.
         target = ":memory:" if path is None else f"file:{quote(str(path))}?mode=rwc"
-        connection = sqlite3.connect(
-            target, uri=path is not None, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False
-        )
+        connection = _connect(target, busy_timeout_s)
     try:
         connection.execute(f"PRAGMA busy_timeout = {int(busy_timeout_s * 1000)}")
         connection.execute(f"PRAGMA foreign_keys = {'ON' if foreign_keys else 'OFF'}")
         if write and path is not None:
-            connection.execute("PRAGMA synchronous = NORMAL")
+            # Every commit reaches the disk before it returns: a power cut costs what was in flight, as a kill does.
+            connection.execute("PRAGMA synchronous = FULL")
             _use_wal(connection, time.monotonic() + busy_timeout_s)
     except sqlite3.Error:
         connection.close()

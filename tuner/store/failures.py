@@ -37,6 +37,7 @@ def explain(error: BaseException, label: str) -> StoreError:
         sqlite3.SQLITE_FULL: "the disk is full; free some space and run the same command again",
         sqlite3.SQLITE_READONLY: "the database cannot be written; check its permissions, or name another with --db",
         sqlite3.SQLITE_CANTOPEN: "cannot be opened; check the folder and its permissions, or name another with --db",
+        sqlite3.SQLITE_TOOBIG: "a value in it is larger than any that this program writes; restore a backup",
         sqlite3.SQLITE_IOERR: "reading or writing failed; check the disk, or name another file with --db",
     }
     if code in said:

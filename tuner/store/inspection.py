@@ -7,6 +7,7 @@ import sqlite3
 from pathlib import Path
 
 from tuner.errors import StoreError
+from tuner.store.active_schema import refuse_active_schema
 from tuner.store.engine import connect_read_only
 from tuner.store.failures import explained
 from tuner.store.models import VERSION_TABLE
@@ -96,13 +97,14 @@ def _inspected(path: Path, label: str, busy_timeout_s: float, whole: bool, *, im
 
 
 def _revision(connection: sqlite3.Connection, path: Path, label: str, whole: bool) -> str | None:
+    found = connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')").fetchall()
+    names = {row[0] for row in found if not row[0].startswith("sqlite_")}
+    refuse_active_schema(connection, label, {n for n in names if n.startswith("tuner_") or n in OPTUNA_TABLES})
     if whole and path.stat().st_size <= _CHECKED_BYTES:
         verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if verdict != "ok":
             said = str(verdict).splitlines()[0]
             raise StoreError(f"{label}: the database is damaged ({said}); restore a backup, or name another with --db")
-    found = connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')").fetchall()
-    names = {row[0] for row in found if not row[0].startswith("sqlite_")}
     if VERSION_TABLE in names:
         row = connection.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchone()
         if row is not None:

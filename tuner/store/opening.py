@@ -31,6 +31,7 @@ def open_database(url: str, *, create: bool, write: bool, busy_timeout_s: float)
     except BaseException:
         engine.dispose()
         raise
+    database.revision = HEAD
     return database
 
 

@@ -13,21 +13,27 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from tuner.errors import StoreError, TunerError
 from tuner.store.engine import WRITES, Location
 from tuner.store.failures import explained, is_busy
+from tuner.store.models import VERSION_TABLE
 
 T = TypeVar("T")
 
 _CONFLICTS = 10
 # What making values of a row raises where its content is not what was stored.
-_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, AssertionError)
+_UNREADABLE = (ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
 class Database:
-    """An open database: runs a function in one transaction, again where another process was in the way."""
+    """An open database: runs a function in one transaction, again where another process was in the way.
+
+    Once ``revision`` is set, nothing is written where the schema has another one by then: another version of this
+    program may have changed it since.
+    """
 
     def __init__(self, engine: Engine, location: Location, busy_timeout_s: float) -> None:
         self.engine = engine
         self.location = location
         self.busy_timeout_s = busy_timeout_s
+        self.revision = ""
 
     def read(self, work: Callable[[Connection], T]) -> T:
         """``work`` in a transaction that reads. Raises ``StoreError``, also for a row that nothing here wrote."""
@@ -52,6 +58,8 @@ class Database:
             while True:
                 try:
                     with self.engine.connect().execution_options(**{WRITES: writes}) as connection, connection.begin():
+                        if writes and self.revision:
+                            self._refuse_other_revision(connection)
                         return work(connection)
                 except IntegrityError:
                     # Two processes added the same row at once (not on SQLite, which lets in one at a time).
@@ -62,3 +70,11 @@ class Database:
                     if not is_busy(error) or time.monotonic() > deadline:
                         raise
                 time.sleep(random.uniform(0.005, 0.05))
+
+    def _refuse_other_revision(self, connection: Connection) -> None:
+        found = connection.exec_driver_sql(f"SELECT version_num FROM {VERSION_TABLE}").scalar()
+        if found != self.revision:
+            raise StoreError(
+                f"{self.location.label}: another version of this program changed its schema meanwhile (from "
+                f"{self.revision!r} to {found!r}); nothing was written: run the same command again with that version"
+            )
