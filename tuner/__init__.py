@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tuner.exports.exporting import ExportResult, FormatSummary
     from tuner.exports.lookup_table import Lookup
     from tuner.exports.public import check_export, export, export_formats, lookup
+    from tuner.own_operators.declaration import OwnOperator, Size, TensorSpec, Units, Work
     from tuner.problem import Problem
     from tuner.querying import QueryResult
     from tuner.regression.report import RegressionReport
@@ -45,15 +46,20 @@ __all__ = [
     "FormatSummary",
     "Lookup",
     "OperatorSummary",
+    "OwnOperator",
     "Problem",
     "QueryResult",
     "RegressionReport",
     "Remeasurement",
     "Reproduction",
+    "Size",
     "Soundness",
+    "TensorSpec",
     "TimeResult",
     "TuneResult",
     "TunerError",
+    "Units",
+    "Work",
     "best",
     "check",
     "check_database",
@@ -77,19 +83,24 @@ __all__ = [
 _HOMES = {
     "Config": "tuner.config",
     "ExportResult": "tuner.exports.exporting",
-    "FormatSummary": "tuner.exports.exporting",
     "Finding": "tuner.store.upkeep_records",
+    "FormatSummary": "tuner.exports.exporting",
     "Lookup": "tuner.exports.lookup_table",
     "OperatorSummary": "tuner.results",
+    "OwnOperator": "tuner.own_operators.declaration",
     "Problem": "tuner.problem",
     "QueryResult": "tuner.querying",
     "RegressionReport": "tuner.regression.report",
     "Remeasurement": "tuner.remeasurement",
     "Reproduction": "tuner.reproducing",
+    "Size": "tuner.own_operators.declaration",
     "Soundness": "tuner.store.upkeep_records",
+    "TensorSpec": "tuner.own_operators.declaration",
     "TimeResult": "tuner.results",
     "TuneResult": "tuner.results",
     "TunerError": "tuner.errors",
+    "Units": "tuner.own_operators.declaration",
+    "Work": "tuner.own_operators.declaration",
     "check_database": "tuner.upkeep",
     "check_export": "tuner.exports.public",
     "export": "tuner.exports.public",

@@ -25,7 +25,8 @@ from tuner.machine import DEFAULT_TARGET, Machine
 from tuner.one_check import check_file
 from tuner.one_config import check_config, refuse_empty, time_config
 from tuner.operator_summary import operator_summary
-from tuner.operators import get, names
+from tuner.operators import names
+from tuner.own_operators.files import find, stored_name
 from tuner.problem import Problem, Scalar
 from tuner.protocols import ESTIMATE_PROTOCOL, GRAPH_PROTOCOL
 from tuner.querying import Filters, QueryResult, result, selection
@@ -55,8 +56,11 @@ DEFAULT_TRIALS = 200
 def make_problem(
     operator: str, shape: Mapping[str, int], dtype: str, options: Mapping[str, Scalar] | None = None
 ) -> Problem:
-    """A validated problem: ``make_problem("softmax", {"rows": 64, "cols": 1024}, "bf16")``. Raises ``ProblemError``."""
-    return get(operator).problem(shape, dtype, options)
+    """A validated problem: ``make_problem("softmax", {"rows": 64, "cols": 1024}, "bf16")``. Raises ``ProblemError``.
+
+    ``operator``: a name, or ``"my_ops.py:rmsnorm"`` for one that a file of your own declares, which is run.
+    """
+    return find(operator).problem(shape, dtype, options)
 
 
 def tune(
@@ -208,7 +212,7 @@ def query(
     """
     named = {"triton": triton, "torch": torch, "driver": driver, "stack": stack, "since": since, "until": until}
     point = make_point({name: value for name, value in named.items() if value}, "query")
-    filters = Filters(operator, shape, dtype, device, point, template, outcomes, estimated)
+    filters = Filters(stored_name(operator), shape, dtype, device, point, template, outcomes, estimated)
     with reading(db) as store:
         chosen = selection(store.history.catalogue(), what, filters, sort, group_by, limit)
         return result(*store.history.rows(chosen), limit)
@@ -236,7 +240,7 @@ def regressions(
         second = first if new.db == old.db else opened.enter_context(reading(new.db or db))
         history = first.history
         other = history if second is first else second.history
-        return compare(history, other, old, new, operator=operator, device=device, estimated=estimated)
+        return compare(history, other, old, new, operator=stored_name(operator), device=device, estimated=estimated)
 
 
 def remeasure(
@@ -261,7 +265,7 @@ def remeasure(
     without a GPU unless ``estimated``: estimates (for ``target``) are made again. ``UsageError``: nothing is stored.
     """
     listener, tell = on_event or (lambda event: None), on_result or (lambda result: None)
-    filters = Filters(operator, shape, dtype, estimated=estimated)
+    filters = Filters(stored_name(operator), shape, dtype, estimated=estimated)
     processes = _machine(target if estimated else None, not estimated, None)
     with Store.open(db or default_url(), create=False) as store, processes as machine, _holding_gpu(machine, listener):
         winners = stored_winners(store, machine, filters)
@@ -276,16 +280,18 @@ def remeasure(
 def reproduce(
     measurement: int,
     *,
+    operator: str | None = None,
     space: str | Path | None = None,
     trust_source: bool = False,
     seed: int = 0,
     db: str | None = None,
 ) -> Reproduction:
-    """Run one stored measurement again from its stored source, and say whether it holds. Nothing is stored.
+    """Run one stored measurement (name an ``operator`` of your own) again from its stored source; nothing is stored.
 
     The source must be what this installation's templates render, unless ``trust_source``: running it runs its code.
     Raises ``MissingError`` without a GPU, ``UsageError`` for another device, an estimate, or a source not trusted.
     """
+    stored_name(operator)
     with reading(db) as store:
         given = recipe(store, measurement)
         with _machine(None, True, 1) as machine, _holding_gpu(machine, lambda event: None):
@@ -365,9 +371,10 @@ def time(
         return time_config(machine, chosen, problem, config, seed)
 
 
-def list_operators(*, target: str | None = None) -> list[OperatorSummary]:
-    """What can be tuned, with the number of valid configs of an example problem on ``target`` (sm_90 by default)."""
-    return [operator_summary(name, named_target(target or DEFAULT_TARGET)) for name in names()]
+def list_operators(*, target: str | None = None, operator: str | None = None) -> list[OperatorSummary]:
+    """What can be tuned (or ``operator`` only), with the number of valid configs of an example on ``target``."""
+    wanted = names() if operator is None else (find(operator).name,)
+    return [operator_summary(name, named_target(target or DEFAULT_TARGET)) for name in wanted]
 
 
 def _check_budget(trials: int | None, time_s: float | None) -> None:

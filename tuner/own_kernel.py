@@ -56,11 +56,11 @@ class OwnKernel:
         return Candidate(key, str(self.path), arguments, sizes, most, profile), guessed
 
     def _arguments(self, operator: Operator, problem: Problem, config: str) -> dict[str, Value]:
-        given = {*_TENSORS[operator.name], *operator.scalars(problem)}
+        given = {*_tensors(operator), *operator.scalars(problem)}
         known = (*self.positional, *self.required, *self.optional)
-        missing = [name for name in _TENSORS[operator.name] if name not in known]
+        missing = [name for name in _tensors(operator) if name not in known]
         if missing and not self.anything:
-            wanted = ", ".join((*_TENSORS[operator.name], *operator.scalars(problem)))
+            wanted = ", ".join((*_tensors(operator), *operator.scalars(problem)))
             raise UsageError(f"{self.path}: launch() has no {listed(missing)}; {operator.name} gives it {wanted}")
         arguments = {**self.said.get("CONFIG", {}), **parse_config_text(config)}
         for name in arguments:
@@ -112,6 +112,10 @@ class OwnKernel:
             return PrecisionProfile(**fields)  # type: ignore[arg-type]
         except (TypeError, ValueError) as error:
             raise UsageError(f"precision: {error}") from None
+
+
+def _tensors(operator: Operator) -> tuple[str, ...]:
+    return operator.tensor_names or _TENSORS[operator.name]
 
 
 def read_own_kernel(path: Path) -> OwnKernel:

@@ -15,7 +15,7 @@ from tuner.operators.base import Operator
 from tuner.operators.reference import OutputReference
 from tuner.reference_cache import ReferenceCache
 
-_LARGEST = 2**24  # exponentials of a problem on which errors are computed
+_LARGEST = 2**24  # exponentials (or what else the reference computes) of a problem on which errors are computed
 
 
 def require_power(operator: Operator, plan: CheckPlan, device: str, seed: int, cache: ReferenceCache) -> None:
@@ -39,7 +39,7 @@ def hidden_errors(
 ) -> tuple[str, ...]:
     """The classical errors that no family of ``plan`` shows: none where the plan has the power that it needs."""
     # The tuned problem's own size would take long, and the first problems show what it can.
-    small = [p for p in plan.checks if operator.exponentials(p.problem) <= _LARGEST] or list(plan.checks[:1])
+    small = [p for p in plan.checks if operator.effort(p.problem) <= _LARGEST] or list(plan.checks[:1])
     left: dict[str, None] = {}
     for problem in dict.fromkeys(planned.problem for planned in small):
         left |= dict.fromkeys(operator.classical_errors(problem, plan.tiles))

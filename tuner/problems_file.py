@@ -20,16 +20,17 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from tuner import operators
 from tuner.errors import ProblemError, SpaceError
 from tuner.located_yaml import Located, Where, read_yaml
 from tuner.naming import did_you_mean, listed
 from tuner.operator_lookup import Lookup, OperatorFacts
+from tuner.own_operators.files import find
 from tuner.problem import Problem
 from tuner.yaml_form import form_error
 
@@ -66,12 +67,14 @@ class ProblemRequest:
     line: int
 
 
-def load_problems(path: str | Path, lookup: Lookup = operators.get) -> list[ProblemRequest]:
+def load_problems(path: str | Path, lookup: Lookup | None = None) -> list[ProblemRequest]:
     """The problems of the file at ``path`` in its order, the last name of an entry varying fastest; each one once.
 
     Raises:
-        SpaceError: the file cannot be read, or an entry is no problem that an operator of ``lookup`` knows.
+        SpaceError: the file cannot be read, or an entry is no problem that an operator of ``lookup`` knows (None: every
+            operator, also those of files, ``my_ops.py:rmsnorm`` beside it).
     """
+    lookup = lookup or partial(find, folder=Path(path).parent)
     located = _as_mapping(read_yaml(Path(path)))
     try:
         model = ProblemsModel.model_validate(located.data)

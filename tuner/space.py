@@ -49,8 +49,9 @@ def _path(source: str | Path, lookup: Lookup) -> Path:
         return source
     if Path(source).name != source or source.endswith((".yaml", ".yml")):
         return Path(source)
-    name = lookup(source).name
-    path = shipped.search_spaces_dir() / f"{name}.yaml"
+    operator = lookup(source)
+    name, own = operator.name, getattr(operator, "space_path", None)  # a user's operator names its own
+    path = own or shipped.search_spaces_dir() / f"{name}.yaml"
     if not path.is_file():
         raise SpaceError(path, 0, "", f"no search space is shipped for {name}", "name a YAML file of your own")
     return path

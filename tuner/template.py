@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.errors import TemplateError
+from tuner.source_part import holds_more, needed
 
 MAX_BYTES = 1 << 20
 """The largest template that is read. A kernel is a few hundred lines; a file above this is a mistake in the path."""
@@ -37,7 +38,10 @@ class Template:
 
 def load_template(operator: str, name: str, path: Path) -> Template:
     """Read the template at ``path``. Raises ``TemplateError`` (file, line) where it is no template."""
-    return read_template(operator, name, path, _read(path))
+    source = _read(path)
+    if holds_more(parse(source, path), path):
+        source = needed(source, ["launch"], path)
+    return read_template(operator, name, path, source)
 
 
 def read_template(operator: str, name: str, path: Path, source: str) -> Template:

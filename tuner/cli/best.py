@@ -9,6 +9,7 @@ import typer
 from tuner.cli import options
 from tuner.cli.output import answer_only, note, print_json
 from tuner.cli.problem_arguments import read_problem
+from tuner.own_operators.files import spoken_name
 from tuner.problem import Problem
 
 
@@ -53,7 +54,7 @@ def best(
 
 def tune_command(problem: Problem) -> str:
     """The command that tunes ``problem``."""
-    words = ["tuner tune", problem.operator, "--shape", ",".join(f"{n}={v}" for n, v in problem.shape)]
+    words = ["tuner tune", spoken_name(problem.operator), "--shape", ",".join(f"{n}={v}" for n, v in problem.shape)]
     words += ["--dtype", problem.dtype]
     words += [f"--option {name}={str(value).lower()}" for name, value in problem.options if value not in (None, False)]
     return " ".join(words)

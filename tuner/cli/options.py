@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
-OperatorName = Annotated[str, typer.Argument(metavar="OPERATOR", help="What is computed; see `tuner operators`.")]
+OperatorName = Annotated[
+    str, typer.Argument(metavar="OPERATOR", help="What is computed; see `tuner operators`. Of your own: FILE.py:NAME.")
+]
 Db = Annotated[
     str | None,
     typer.Option(
@@ -41,7 +43,9 @@ Extra = Annotated[
 ]
 OfOperator = Annotated[
     str | None,
-    typer.Option("--operator", metavar="NAME", help="Of this operator only.", show_default=False),
+    typer.Option(
+        "--operator", metavar="NAME", help="Of this operator only; of your own: FILE.py:NAME.", show_default=False
+    ),
 ]
 SpacePath = Annotated[
     Path | None,

@@ -15,9 +15,9 @@ def read_problem(
     extra: list[str] | None = None,
 ) -> Problem:
     """The validated problem. Raises ``UsageError`` (``ProblemError`` from the operator) with the reason."""
-    from tuner import operators
+    from tuner.own_operators.files import find
 
-    chosen = operators.get(operator)
+    chosen = find(operator)
     if dtype is None:
         raise UsageError(f"--dtype is missing; {operator} takes {', '.join(chosen.dtypes)}")
     sizes = {name: _size(name, text) for name, text in _pairs("--shape", shape).items()}

@@ -11,6 +11,7 @@ from tuner.exports import exporting
 from tuner.exports.exporting import ExportResult, FormatSummary
 from tuner.exports.lookup_table import Lookup, read_lookup
 from tuner.exports.selecting import Wanted, moment
+from tuner.own_operators.files import stored_name
 from tuner.store.store import reading
 
 
@@ -37,7 +38,7 @@ def export(
     the format's rules, or a file at ``path`` is not ours (or was changed since, without ``replace``).
     """
     since = moment(since) if isinstance(since, str) else since
-    wanted = Wanted(operator, device, since, estimated, old_checks)
+    wanted = Wanted(stored_name(operator), device, since, estimated, old_checks)
     with reading(db) as store:
         return exporting.export(store, format, Path(path), wanted, seed=seed, replace=replace, settings=settings)
 
@@ -66,4 +67,4 @@ def lookup(operator: str, *, device: str | None = None, estimated: bool = False,
     ``UsageError`` where several devices have winners and none is named.
     """
     with reading(db) as store:
-        return read_lookup(store, operator, device, estimated=estimated)
+        return read_lookup(store, stored_name(operator), device, estimated=estimated)

@@ -1,4 +1,4 @@
-"""The operators that can be tuned, by name."""
+"""The operators that can be tuned, by name: the shipped ones, and those that a user's file has registered."""
 
 from __future__ import annotations
 
@@ -9,14 +9,22 @@ from tuner.operators.attention_fwd import AttentionForward
 from tuner.operators.base import Operator, Option, OutputSpec, ShapeParameter
 from tuner.operators.softmax import Softmax
 
-__all__ = ["Operator", "Option", "OutputSpec", "ShapeParameter", "get", "names"]
+__all__ = ["Operator", "Option", "OutputSpec", "ShapeParameter", "get", "names", "register"]
 
 _OPERATORS: dict[str, Operator] = {operator.name: operator for operator in (Softmax(), AttentionForward())}
 
 
-def names() -> tuple[str, ...]:
-    """The known operators, in the order in which they are listed."""
-    return tuple(_OPERATORS)
+_REGISTERED: dict[str, Operator] = {}
+
+
+def names(*, shipped: bool = False) -> tuple[str, ...]:
+    """The known operators, in the order in which they are listed; with ``shipped`` those of this project only."""
+    return tuple(_OPERATORS) if shipped else (*_OPERATORS, *_REGISTERED)
+
+
+def register(operator: Operator) -> None:
+    """Make ``operator`` known in this process, by its name and by the part of it before ``@``."""
+    _REGISTERED[operator.name] = operator
 
 
 def get(name: str) -> Operator:
@@ -27,6 +35,16 @@ def get(name: str) -> Operator:
     """
     if name in _OPERATORS:
         return _OPERATORS[name]
+    if name in _REGISTERED:
+        return _REGISTERED[name]
+    newest = [known for known in _REGISTERED if known.partition("@")[0] == name]
+    if newest:
+        return _REGISTERED[newest[-1]]
+    own, at, _ = name.partition("@")
+    if at:
+        raise ProblemError(
+            f"{name} is an operator of a file of your own; name it, as FILE.py:{own}, unchanged since then"
+        )
     close = difflib.get_close_matches(name, _OPERATORS, n=1)
     hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(_OPERATORS)}"
     raise ProblemError(f"there is no operator {name!r}; {hint}")

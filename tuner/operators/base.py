@@ -11,6 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from tuner.errors import ProblemError
@@ -78,6 +79,9 @@ class Operator(ABC):
     reduced_axis: str
     example_shape: ClassVar[Mapping[str, int]]
     generic_families: tuple[str, ...] = ("randn",)
+    # Of an operator that a user's file declares: its search space, and what launch() takes.
+    space_path: Path | None = None
+    tensor_names: tuple[str, ...] = ()
 
     def problem(self, shape: Mapping[str, int], dtype: str, options: Mapping[str, Scalar] | None = None) -> Problem:
         """A validated problem with its defaults filled in.
@@ -161,6 +165,10 @@ class Operator(ABC):
     @abstractmethod
     def exponentials(self, problem: Problem) -> float:
         """Exponentials that the definition needs (masked ones not counted)."""
+
+    def effort(self, problem: Problem) -> float:
+        """How much the reference has to compute, in the unit of ``exponentials``: what is small is looked at first."""
+        return self.exponentials(problem)
 
     @abstractmethod
     def families(self, problem: Problem) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from tuner.own_operators.jobs import with_own_operators
 from tuner.worker.messages import Died, Raised, Reply, WorkerState
 from tuner.worker.zygote import Zygote
 
@@ -60,7 +61,7 @@ class Worker:
                 self._connection, self._process_id = self._zygote.spawn(self._log)
                 self.starts += 1
             try:
-                self._connection.send(job)
+                self._connection.send(with_own_operators(job))
                 break
             except OSError:
                 # It died between jobs (killed from outside): a fresh one takes the job.
