@@ -19,6 +19,7 @@ TOO_LONG: dict[str, int] = {}
 
 OWNERS = {
     "torch": (
+        "tuner.autotuning.*",
         "tuner.operators.*",
         "tuner.checking",
         "tuner.comparison",
@@ -44,6 +45,7 @@ OWNERS = {
         "tuner.worker.zygote",
     ),
     "triton": (
+        "tuner.autotuning.*",
         "tuner.compiling",
         "tuner.exponential_error",
         "tuner.interpreter",
@@ -72,6 +74,17 @@ OWNERS = {
 
 PACKAGE_MAY_IMPORT = {
     # What the modules of a package may import from the other packages.
+    "autotuning": (
+        "tuner.operators.reference",
+        "tuner.search",
+        "tuner.search.base",
+        "tuner.store.location",
+        "tuner.store.records",
+        "tuner.store.store",
+        "tuner.worker.messages",
+        "tuner.worker.pool",
+        "tuner.worker.zygote",
+    ),
     "operators": (),
     "worker": ("tuner.own_operators.jobs",),  # a job brings the operators that it speaks of
     "own_operators": ("tuner.operators", "tuner.operators.*", "tuner.worker.messages"),

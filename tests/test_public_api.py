@@ -11,6 +11,7 @@ import pytest
 import tuner
 from tests.programs import environment
 from tuner import api
+from tuner.autotuning import decorator
 from tuner.exports import public
 
 
@@ -24,7 +25,7 @@ def test_the_names_are_sorted_and_every_one_is_there():
 def test_every_public_function_of_the_api_is_among_the_names():
     functions = {
         name
-        for module in (api, public)
+        for module in (api, decorator, public)
         for name, value in vars(module).items()
         if inspect.isfunction(value) and value.__module__ == module.__name__ and not name.startswith("_")
     }

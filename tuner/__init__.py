@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         time,
         tune,
     )
+    from tuner.autotuning.decorator import autotune
     from tuner.config import Config
     from tuner.errors import TunerError
     from tuner.exports.exporting import ExportResult, FormatSummary
@@ -60,6 +61,7 @@ __all__ = [
     "TunerError",
     "Units",
     "Work",
+    "autotune",
     "best",
     "check",
     "check_database",
@@ -101,6 +103,7 @@ _HOMES = {
     "TunerError": "tuner.errors",
     "Units": "tuner.own_operators.declaration",
     "Work": "tuner.own_operators.declaration",
+    "autotune": "tuner.autotuning.decorator",
     "check_database": "tuner.upkeep",
     "check_export": "tuner.exports.public",
     "export": "tuner.exports.public",

@@ -9,7 +9,8 @@
     │   ├── SpaceError        2      a search space (or problems file) that is not valid; says file, line, key
     │   ├── ExpressionError   2      an expression in a search space that cannot be read or evaluated
     │   ├── TemplateError     2      a template that cannot be read or rendered
-    │   └── TargetError       2      a target or device name that nobody knows
+    │   ├── TargetError       2      a target or device name that nobody knows
+    │   └── AutotuneError     2      @tuner.autotune was told, or given, what does not fit the kernel
     ├── StoreError            2      the database cannot be used; it was left as it was
     │   └── OlderSchemaError  2      it has an older schema, and nothing may be written
     ├── MissingError          2      what the machine lacks: a GPU, Triton, a compiler
@@ -50,6 +51,10 @@ class TemplateError(UsageError, ValueError):
 
 class TargetError(UsageError, ValueError):
     """A target or device name is not known."""
+
+
+class AutotuneError(UsageError, ValueError):
+    """What ``@tuner.autotune`` was told does not fit the kernel, or a call's arguments do not fit what it was told."""
 
 
 class SpaceError(UsageError, ValueError):

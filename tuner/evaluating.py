@@ -133,7 +133,7 @@ class EvaluateJob:
                     break
             desk.prepared[self.candidate.key] = prepared
         pruned = len(samples) < self.samples
-        measurement = _measurement("screen", prepared.protocol, samples, (desk.state(),))
+        measurement = measurement_of("screen", prepared.protocol, samples, (desk.state(),))
         after = desk.recheck(self.candidate, prepared)
         if after.passed:
             after = desk.plausible(self.problem, after, min(samples), prepared.calls)
@@ -260,7 +260,8 @@ class _surviving_gpu:
             torch.cuda.empty_cache()
 
 
-def _measurement(stage: str, protocol: str, samples: list[float], states: tuple[DeviceState, ...]) -> Measurement:
+def measurement_of(stage: str, protocol: str, samples: list[float], states: tuple[DeviceState, ...]) -> Measurement:
+    """The measurement of samples that this process took, one a round; microseconds."""
     summary = summarise(samples)
     return Measurement(
         stage=stage,
