@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.trust.hostile import ACTING, HOSTILE_TEXTS
-from tuner.cli.output import note, print_json, print_source, say
+from tuner.cli.output import note, print_data, print_json, say
 from tuner.cli.tables import print_facts, print_table
 from tuner.terminal import harmless
 
@@ -67,5 +67,5 @@ class _Stream:
 def test_a_source_is_changed_for_a_terminal_only(terminal, printed, monkeypatch):
     stream = _Stream(terminal)
     monkeypatch.setattr("sys.stdout", stream)
-    print_source("x = '\x1b[2J'\n")
+    print_data("x = '\x1b[2J'\n")
     assert stream.text == printed

@@ -17,6 +17,7 @@ EXIT_INTERNAL = 70  # EX_SOFTWARE of sysexits.h
 EXIT_INTERRUPTED = 130  # 128 + SIGINT
 TRACEBACK_VARIABLE = "TUNER_TRACEBACK"
 
+_MOST_CHARACTERS = 4000
 _REFUSALS = REFUSALS | {errno.EACCES, errno.EPERM}
 
 
@@ -62,6 +63,6 @@ def _report(error: BaseException, text: str, code: int) -> int:
         import traceback
 
         traceback.print_exception(error)
-    line = harmless(" ".join(text.split()))
+    line = harmless(" ".join(text[:_MOST_CHARACTERS].split()))
     print(line if line.startswith("internal error") else f"error: {line}", file=sys.stderr)
     return code

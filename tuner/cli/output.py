@@ -95,16 +95,16 @@ def err() -> Console:
 
 def say(text: str) -> None:
     """One line of the answer, as it is: no markup, no colours, no folding."""
-    out().print(harmless(text), markup=False, highlight=False, soft_wrap=True)
+    print(harmless(text))
 
 
 def note(text: str) -> None:
     """One line beside the answer, on stderr."""
-    err().print(harmless(text), markup=False, highlight=False, soft_wrap=True)
+    print(harmless(text), file=sys.stderr)
 
 
-def print_source(text: str) -> None:
-    """A file's text on stdout: as it is where another program reads it, fit for a terminal where that is one."""
+def print_data(text: str) -> None:
+    """A file's text, or a table for programs, on stdout: as it is, but fit for a terminal where that is one."""
     sys.stdout.write(harmless(text) if sys.stdout.isatty() else text)
     sys.stdout.flush()
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tuner.cli import options
-from tuner.cli.output import answer_only, note, plain, print_json, print_source
+from tuner.cli.output import answer_only, note, plain, print_data, print_json
 from tuner.errors import UsageError
+from tuner.terminal import harmless_json
 
 if TYPE_CHECKING:
     from tuner.querying import QueryResult
@@ -128,9 +129,9 @@ def query(
     elif json:
         print_json({"columns": found.columns, "rows": [plain(r) for r in found.as_records()], "more": found.more})
     elif chosen == "json":
-        print_source(json_text(found.columns, found.rows))
+        print_data(harmless_json(json_text(found.columns, found.rows)))
     elif chosen == "csv":
-        print_source(csv_text(found.columns, found.rows))
+        print_data(csv_text(found.columns, found.rows))
     else:
         _print(found, what, grouped=bool(group_by))
     if not found.rows:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tuner.cli import options
-from tuner.cli.output import answer_only, note, print_json, print_source
+from tuner.cli.output import answer_only, note, print_data, print_json
 from tuner.cli.problem_arguments import read_problem
 from tuner.errors import UsageError
 
@@ -66,4 +66,4 @@ def render(
     if json:
         print_json({"problem": problem, "path": output, "source": source})
     elif output is None:
-        print_source(source if source.endswith("\n") else f"{source}\n")
+        print_data(source if source.endswith("\n") else f"{source}\n")

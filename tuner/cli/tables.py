@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from tuner.cli.output import out
 from tuner.terminal import harmless
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+MOST_CHARACTERS = 4000
+"""So much of a cell is printed."""
 
 
 def print_table(
@@ -16,7 +23,7 @@ def print_table(
     from rich.table import Table
     from rich.text import Text
 
-    cells = [[Text(harmless(str(cell))) for cell in row] for row in rows]
+    cells = [[_text(cell) for cell in row] for row in rows]
     if not cells:
         return
     table = Table(
@@ -29,6 +36,14 @@ def print_table(
     out().print(table)
 
 
+def _text(cell: object) -> Text:
+    """A cell, fit for a terminal; what would fill a screen is cut (``--json`` has all of it)."""
+    from rich.text import Text
+
+    text = str(cell)
+    return Text(harmless(text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]} ..."))
+
+
 def print_facts(facts: Iterable[tuple[str, object]]) -> None:
     """Names and values in two columns; values of None or nothing are left out."""
     from rich.table import Table
@@ -39,5 +54,5 @@ def print_facts(facts: Iterable[tuple[str, object]]) -> None:
     grid.add_column(overflow="fold")
     for name, value in facts:
         if value is not None and str(value):
-            grid.add_row(Text(name, style="dim"), Text(harmless(str(value))))
+            grid.add_row(Text(name, style="dim"), _text(value))
     out().print(grid)

@@ -17,6 +17,7 @@ from sqlalchemy.orm import aliased
 
 from tuner.device import ESTIMATED
 from tuner.store.models import DeviceRow, MeasurementRow, ProblemRow, StackRow, StudyRow, TrialRow, WinnerRow
+from tuner.store.typed import typed_rows
 from tuner.trial import Outcome
 
 TRIALS, MEASUREMENTS, WINNERS = "trials", "measurements", "winners"
@@ -54,7 +55,7 @@ def rows(connection: Connection, selection: Selection) -> tuple[tuple[str, ...],
     """The names of the columns and the rows. A name that is no column is taken for one of ``shapes``."""
     statement = statement_for(selection)
     found = connection.execute(statement)
-    return tuple(found.keys()), [tuple(row) for row in found]
+    return tuple(found.keys()), typed_rows(statement.selected_columns, found)
 
 
 def statement_for(selection: Selection) -> Select[Any]:

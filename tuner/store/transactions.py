@@ -14,6 +14,7 @@ from tuner.errors import StoreError, TunerError
 from tuner.store.engine import WRITES, Location
 from tuner.store.failures import explained, is_busy
 from tuner.store.models import VERSION_TABLE
+from tuner.store.typed import typed
 
 T = TypeVar("T")
 
@@ -38,7 +39,7 @@ class Database:
     def read(self, work: Callable[[Connection], T]) -> T:
         """``work`` in a transaction that reads. Raises ``StoreError``, also for a row that nothing here wrote."""
         try:
-            return self._run(work, writes=False)
+            return typed(self._run(work, writes=False))
         except TunerError:
             raise
         except _UNREADABLE as error:
