@@ -5,6 +5,18 @@ CREATE TABLE tuner_alembic_version (
     CONSTRAINT tuner_alembic_version_pkc PRIMARY KEY (version_num)
 );
 
+CREATE TABLE tuner_claim (
+    problem_key VARCHAR(16) NOT NULL,
+    device_key VARCHAR(16) NOT NULL,
+    stack_key VARCHAR(16) NOT NULL,
+    config_key VARCHAR(16) NOT NULL,
+    variant_id VARCHAR(64) NOT NULL,
+    run_id INTEGER NOT NULL,
+    created_at DATETIME NOT NULL,
+    CONSTRAINT pk_tuner_claim PRIMARY KEY (problem_key, device_key, stack_key, config_key, variant_id),
+    CONSTRAINT fk_tuner_claim_run_id FOREIGN KEY(run_id) REFERENCES tuner_run (id)
+);
+
 CREATE TABLE tuner_device (
     "key" VARCHAR(16) NOT NULL,
     name VARCHAR(200) NOT NULL,
@@ -47,6 +59,21 @@ CREATE TABLE tuner_problem (
     CONSTRAINT pk_tuner_problem PRIMARY KEY ("key")
 );
 
+CREATE TABLE tuner_run (
+    id INTEGER NOT NULL,
+    study_id INTEGER NOT NULL,
+    host VARCHAR(255) NOT NULL,
+    pid INTEGER NOT NULL,
+    start VARCHAR(40) NOT NULL,
+    started_at DATETIME NOT NULL,
+    heartbeat_at DATETIME NOT NULL,
+    lost_at DATETIME,
+    wall_s DOUBLE NOT NULL,
+    gpu_busy_s DOUBLE NOT NULL,
+    CONSTRAINT pk_tuner_run PRIMARY KEY (id),
+    CONSTRAINT fk_tuner_run_study_id FOREIGN KEY(study_id) REFERENCES tuner_study (id)
+);
+
 CREATE TABLE tuner_space (
     digest VARCHAR(64) NOT NULL,
     name VARCHAR(100) NOT NULL,
@@ -67,7 +94,7 @@ CREATE TABLE tuner_stack (
     CONSTRAINT pk_tuner_stack PRIMARY KEY ("key")
 );
 
-CREATE TABLE tuner_study (
+CREATE TABLE "tuner_study" (
     id INTEGER NOT NULL,
     uid VARCHAR(32) NOT NULL,
     name VARCHAR(200) NOT NULL,
@@ -84,25 +111,19 @@ CREATE TABLE tuner_study (
     protocol VARCHAR(60) NOT NULL,
     space_size BIGINT,
     optuna_name VARCHAR(200) NOT NULL,
-    owner_host VARCHAR(255),
-    owner_pid INTEGER,
-    owner_start VARCHAR(40),
-    heartbeat_at DATETIME,
     wall_s DOUBLE NOT NULL,
-    wall_s_before DOUBLE NOT NULL,
     gpu_busy_s DOUBLE NOT NULL,
-    gpu_busy_s_before DOUBLE NOT NULL,
     created_at DATETIME NOT NULL,
     updated_at DATETIME NOT NULL,
     finished_at DATETIME,
     CONSTRAINT pk_tuner_study PRIMARY KEY (id),
-    CONSTRAINT uq_tuner_study_uid UNIQUE (uid),
-    CONSTRAINT uq_tuner_study_name UNIQUE (name),
-    CONSTRAINT uq_tuner_study_identity UNIQUE (problem_key, device_key, stack_key, space_digest, mode),
     CONSTRAINT fk_tuner_study_problem_key FOREIGN KEY(problem_key) REFERENCES tuner_problem ("key"),
     CONSTRAINT fk_tuner_study_device_key FOREIGN KEY(device_key) REFERENCES tuner_device ("key"),
     CONSTRAINT fk_tuner_study_stack_key FOREIGN KEY(stack_key) REFERENCES tuner_stack ("key"),
-    CONSTRAINT fk_tuner_study_space_digest FOREIGN KEY(space_digest) REFERENCES tuner_space (digest)
+    CONSTRAINT fk_tuner_study_space_digest FOREIGN KEY(space_digest) REFERENCES tuner_space (digest),
+    CONSTRAINT uq_tuner_study_uid UNIQUE (uid),
+    CONSTRAINT uq_tuner_study_name UNIQUE (name),
+    CONSTRAINT uq_tuner_study_identity UNIQUE (problem_key, device_key, stack_key, space_digest, mode)
 );
 
 CREATE TABLE tuner_study_trial (
@@ -154,7 +175,7 @@ CREATE TABLE tuner_variant (
     switches JSON NOT NULL,
     exp2 VARCHAR(20) NOT NULL,
     source TEXT NOT NULL,
-    created_at DATETIME NOT NULL,
+    created_at DATETIME NOT NULL, origin VARCHAR(255),
     CONSTRAINT pk_tuner_variant PRIMARY KEY (id)
 );
 
@@ -190,6 +211,8 @@ CREATE TABLE tuner_winner (
     CONSTRAINT fk_tuner_winner_stack_key FOREIGN KEY(stack_key) REFERENCES tuner_stack ("key")
 );
 
+CREATE INDEX ix_tuner_claim_run_id ON tuner_claim (run_id);
+
 CREATE INDEX ix_tuner_device_name ON tuner_device (name);
 
 CREATE INDEX ix_tuner_measurement_created_at ON tuner_measurement (created_at);
@@ -197,6 +220,8 @@ CREATE INDEX ix_tuner_measurement_created_at ON tuner_measurement (created_at);
 CREATE INDEX ix_tuner_measurement_stage ON tuner_measurement (stage, trial_id);
 
 CREATE INDEX ix_tuner_problem_operator ON tuner_problem (operator);
+
+CREATE INDEX ix_tuner_run_study_id_lost_at ON tuner_run (study_id, lost_at);
 
 CREATE INDEX ix_tuner_study_trial_trial_id ON tuner_study_trial (trial_id);
 

@@ -1,4 +1,4 @@
-"""Studies that are stopped, killed, or run twice at once, through the command line in processes of their own."""
+"""Studies that are stopped, killed, or shared by several processes, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.programs import environment, eventually, run, start
+from tuner.store.store import Store
 
 SPACES = Path(__file__).parent / "spaces_engine"
 
@@ -48,11 +49,10 @@ def trials(database: Path) -> int:
 
 @dataclass(frozen=True)
 class Stopped:
-    """A run that was stopped with Ctrl-C, and a second one that was started while it went on."""
+    """A run that was stopped with Ctrl-C."""
 
     database: Path
     first: subprocess.CompletedProcess[str]
-    second: subprocess.CompletedProcess[str]
     seconds_to_stop: float
 
 
@@ -63,14 +63,13 @@ def stopped(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Stopped:
     first = start(*tune(database), env=env, cwd=folder)
     try:
         assert eventually(lambda: trials(database) >= 2), "nothing was tried"
-        second = run(*tune(database, "--json"), env=env, cwd=folder)
         first.send_signal(signal.SIGINT)
         began = time.monotonic()
         out, err = first.communicate(timeout=30)
     finally:
         first.kill()
     done = subprocess.CompletedProcess(first.args, first.returncode, out, err)
-    return Stopped(database, done, second, time.monotonic() - began)
+    return Stopped(database, done, time.monotonic() - began)
 
 
 def test_ctrl_c_ends_a_study_at_once_with_the_best_so_far_and_exit_code_130(stopped):
@@ -84,15 +83,9 @@ def test_ctrl_c_ends_a_study_at_once_with_the_best_so_far_and_exit_code_130(stop
 
 
 def test_an_interrupted_study_says_so_and_has_no_winner(stopped):
-    assert rows(stopped.database, "SELECT state, owner_pid FROM tuner_study") == [("interrupted", None)]
+    assert rows(stopped.database, "SELECT state FROM tuner_study") == [("interrupted",)]
+    assert rows(stopped.database, "SELECT id FROM tuner_run UNION ALL SELECT run_id FROM tuner_claim") == []
     assert rows(stopped.database, "SELECT id FROM tuner_winner") == []
-
-
-def test_a_study_that_is_being_run_refuses_a_second_run_in_one_line(stopped):
-    assert stopped.second.returncode == 2
-    assert stopped.second.stdout == ""
-    (line,) = stopped.second.stderr.splitlines()
-    assert line.startswith("error: the study softmax-") and "is being run by process" in line
 
 
 def test_kill_9_at_any_moment_costs_only_what_was_in_flight(cache, tmp_path):
@@ -118,6 +111,52 @@ def test_kill_9_at_any_moment_costs_only_what_was_in_flight(cache, tmp_path):
     states = dict(rows(database, "SELECT state, count(*) FROM trials GROUP BY state"))
     assert states.get("RUNNING", 0) == 0
     assert states["COMPLETE"] == 12
+
+
+SHARED = """
+import sys, tuner
+from tuner.events import TrialFinished
+database, space, trials = sys.argv[1:]
+def said(event):
+    if isinstance(event, TrialFinished):
+        print(event.config.key, flush=True)
+problem = tuner.make_problem("softmax", {"rows": 64, "cols": 100}, "fp32")
+result = tuner.tune(problem, space=space, trials=int(trials), gpu=False, workers=1, db=database, on_event=said)
+print("winner", result.winner.config.key, result.study.trials, flush=True)
+"""
+
+
+@pytest.mark.parametrize("kill", [False, True])
+def test_processes_share_one_study_and_try_no_config_twice(kill, cache, tmp_path, request):
+    # One of them on each database, so that both are seen without waiting twice.
+    database = request.getfixturevalue("postgres_url") if kill else f"sqlite:///{tmp_path / 'tuner.db'}"
+    script = tmp_path / "shared.py"
+    script.write_text(SHARED, encoding="utf-8")
+    words = [str(script), database, str(SPACES / "many.yaml"), "14"]
+    programs = [start(*words, env=environment(TUNER_CACHE=str(cache)), cwd=tmp_path) for _ in range(2)]
+    begun = []
+    if kill:
+        assert programs[0].stdout is not None
+        begun = [programs[0].stdout.readline() for _ in range(3)]
+        programs[0].kill()
+    ended = [program.communicate(timeout=120) for program in programs]
+    said = [[*begun, *ended[0][0].splitlines()], ended[1][0].splitlines()]
+    tried = [[line.strip() for line in lines if line and not line.startswith("winner")] for lines in said]
+    assert len({*tried[0], *tried[1]}) == len(tried[0]) + len(tried[1])
+    with Store.open(database, create=False) as store:
+        (study,) = store.studies()
+        stored = {t.trial.config.key for t in store.study(study.id).trials}
+        assert (study.state, study.trials, len(stored)) == ("finished", 14, 14)
+    for program, (out, err), own in zip(programs, ended, tried, strict=True):
+        assert "locked" not in err
+        if program.returncode != -signal.SIGKILL:
+            assert program.returncode == 0, err
+            assert out.splitlines()[-1].startswith("winner ") and out.splitlines()[-1].endswith(" 14")
+        assert len(own) >= 2, "one process did everything"
+    if not kill:
+        assert {*tried[0], *tried[1]} == stored
+    else:  # what was stored just before the kill was perhaps not said any more
+        assert {*tried[0], *tried[1]} <= stored and len(tried[0]) + len(tried[1]) >= 12
 
 
 def test_two_studies_in_one_database_at_once_both_finish(cache, tmp_path):

@@ -83,10 +83,10 @@ def tune(
     earlier runs included; ``time_s``: seconds of wall time for this run, from this call on (neither: 200 trials).
     ``target``: the device to tune for (None: the GPU here, else sm_90). ``gpu``: True insists on measuring, False
     estimates without touching a GPU, None measures where it can. ``on_event`` is called with the events of
-    ``tuner.events``. Calling it again goes on where the last run stopped.
+    ``tuner.events``. Calling it again goes on where the last run stopped; called in several processes at once (on one
+    machine, or on several that share a database), they share the study and no config is tried twice.
 
     Raises:
-        StudyBusyError: another process is running this study.
         StudyFailedError: no config survived.
         MissingError: no GPU where one is insisted on, or no Triton.
     """

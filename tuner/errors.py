@@ -14,7 +14,6 @@
     ├── StoreError            2      the database cannot be used; it was left as it was
     │   └── OlderSchemaError  2      it has an older schema, and nothing may be written
     ├── MissingError          2      what the machine lacks: a GPU, Triton, a compiler
-    ├── StudyBusyError        2      another process is running this study
     └── StudyFailedError      1      the study ran, and no config survived it
 
 A message says what was wrong, where, and what to do; the command line prints it on one line.
@@ -88,10 +87,6 @@ class OlderSchemaError(StoreError):
 
 class MissingError(TunerError):
     """The machine lacks what was asked for (a GPU, Triton, a compiler)."""
-
-
-class StudyBusyError(TunerError):
-    """Another live process is running the same study."""
 
 
 class StudyFailedError(TunerError):

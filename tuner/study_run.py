@@ -27,7 +27,8 @@ from tuner.funnel import Funnel, GpuFunnel, Ticket
 from tuner.machine import Machine
 from tuner.operators import get
 from tuner.program import Program
-from tuner.search import Proposal, Proposer
+from tuner.search import Proposer
+from tuner.sharing import SharedQueue
 from tuner.space import BoundSpace
 from tuner.store.records import FINISHED, INTERRUPTED, TIE, WINNER, StoredTrial, StudyRecord, WinnerRecord
 from tuner.store.store import Store
@@ -77,15 +78,15 @@ class StudyRun:
         listener: Listener,
     ) -> None:
         self.store, self.study, self.bound, self.office = store, study, bound, office
-        self.proposer, self.funnel, self.machine = proposer, funnel, machine
+        self.funnel, self.machine = funnel, machine
         self.budget, self.seed, self.listener = budget, seed, listener
         self._plain = {config.key for config in bound.plain()}
         self._results: dict[str, _Result] = {}
-        self._open: dict[int, Proposal] = {}
+        self._queue = SharedQueue(store, study, office, proposer, budget.trials)
+        self._has_waited = False
         self._raced = Rounds()
         self._stage = Stage.SEARCH
         self._last_progress = self._last_heartbeat = 0.0
-        self._finished = 0
         for key, trial in known.items():
             self.store.reuse_trial(study.id, trial.id)
             self._remember(key, _Result(trial.id, trial.config, trial.outcome, trial.value_us, trial))
@@ -98,6 +99,8 @@ class StudyRun:
         state, interrupted = INTERRUPTED, False
         try:
             self._search()
+            self._queue.give_back(())
+            self._take_over(at_once=True)
             self._decide()
             state = FINISHED
         except KeyboardInterrupt:
@@ -106,26 +109,27 @@ class StudyRun:
             state = FINISHED
             raise
         finally:
-            self._withdraw(self.funnel.abandon())
+            self._queue.give_back(self.funnel.abandon())
             elapsed = time.monotonic() - self.budget.started
             self.store.finish_study(self.study.id, state, elapsed, self.funnel.gpu_busy_seconds)
         return interrupted
 
-    # -- search -------------------------------------------------------------------------------------------------------
-
     def _search(self) -> None:
-        exhausted = False
         # Estimates are decided at once; only measuring needs time at the end.
         deadline = self.budget.search_deadline if self.machine.measures else self.budget.deadline
         while True:
             over = time.monotonic() >= deadline
-            while not over and not exhausted and self._may_ask() and self.funnel.capacity() > 0:
-                exhausted = not self._ask()
+            if not over:
+                self._take_over()
+            while not over and self._may_ask() and self.funnel.capacity() > 0 and (ticket := self._queue.next()):
+                self.funnel.submit(ticket)
             if over:
-                self._withdraw(self.funnel.abandon())
+                self._queue.give_back(self.funnel.abandon())
             if self.funnel.in_flight == 0:
-                if over or exhausted or not self._may_ask():
+                if over or self._queue.exhausted or not self._may_ask():
                     return
+                if self._queue.aside:
+                    self._wait_for_others()
                 continue
             for ticket, record in self.funnel.poll(TICK_S):
                 self._store(ticket, record)
@@ -136,22 +140,26 @@ class StudyRun:
         limit = self.budget.trials
         return limit is None or len(self._results) + self.funnel.in_flight < limit
 
-    def _ask(self) -> bool:
-        """Send one more config on its way; False where there is none left."""
-        proposal = self.proposer.ask()
-        if proposal is None:
-            return False
-        ticket = self.office.ticket(proposal.config)
-        self._open[ticket.number] = proposal
-        self.funnel.submit(ticket)
-        return True
+    def _take_over(self, at_once: bool = False) -> None:
+        """What other processes have found counts as if it were found here; what dead ones held is done here."""
+        found, tickets = self._queue.look(at_once)
+        for trial in found:
+            self._remember(trial.config.key, _Result(trial.id, trial.config, trial.outcome, trial.value_us, trial))
+        for ticket in tickets:
+            self.funnel.submit(ticket)
+
+    def _wait_for_others(self) -> None:
+        if not self._has_waited:
+            self._has_waited = True
+            self._notice(f"other processes work on the last {self._queue.aside} configs; waiting for them")
+        time.sleep(TICK_S)
+        self._report()
 
     def _store(self, ticket: Ticket, record: TrialRecord) -> None:
         """Store first, tell the sampler second: what is stored is never asked for again."""
         trial_id = self.store.record_trial(self.study.id, record, ticket.variant)
-        self.proposer.tell(self._open.pop(ticket.number), record.outcome, record.value_us)
+        self._queue.close(ticket, record)
         before = self._best()
-        self._finished += 1
         result = _Result(trial_id, record.config, record.outcome, record.value_us, record)
         self._remember(record.config.key, result)
         best = self._best()
@@ -200,12 +208,6 @@ class StudyRun:
         if isinstance(reply, Done):
             self._raced.add(reply.value)
 
-    def _withdraw(self, tickets: list[Ticket]) -> None:
-        for ticket in tickets:
-            proposal = self._open.pop(ticket.number, None)
-            if proposal is not None:
-                self.proposer.withdraw(proposal)
-
     def _report(self, force: bool = False) -> None:
         now = time.monotonic()
         if now - self._last_heartbeat >= HEARTBEAT_S:
@@ -233,8 +235,6 @@ class StudyRun:
                 estimated=not self.machine.measures,
             )
         )
-
-    # -- decision -----------------------------------------------------------------------------------------------------
 
     def _decide(self) -> None:
         if self._best() is None:

@@ -240,11 +240,34 @@ def test_a_trial_of_a_dead_process_is_given_up_and_its_config_comes_back(stub_sp
     assert states == ["FAIL", "RUNNING"]
 
 
-def test_a_trial_of_a_live_process_is_left_alone(stub_space, tmp_path):
+def test_a_trial_of_a_live_process_is_left_alone_and_its_config_is_not_lost(stub_space, tmp_path):
     url = f"sqlite:///{tmp_path / 'db.sqlite'}"
     space = stub_space({"t": {"a": (1, 2, 3)}})
     theirs = ask(make_proposer(space, storage=url, study_name="s", owner="another-host:17:99"))
-    assert ask(make_proposer(space, storage=url, study_name="s")).config != theirs.config
+    ours = make_proposer(space, storage=url, study_name="s")
+    assert theirs.config in {ask(ours).config for _ in range(3)}
+    states = [t.state.name for t in optuna.load_study(study_name="s", storage=url).trials]
+    assert states == ["RUNNING"] * 4
+
+
+def test_what_another_process_found_is_learnt_and_not_proposed(stub_space, tmp_path):
+    url = f"sqlite:///{tmp_path / 'db.sqlite'}"
+    space = stub_space({"t": {"a": tuple(range(12))}})
+    proposer = make_proposer(space, storage=url, study_name="s", enumerate_below=0)
+    configs = [space.config("t", {"a": a}) for a in range(12)]
+    open_here = ask(proposer)
+    others = [c for c in configs if c.key != open_here.config.key][:9]
+    for number, config in enumerate(others):
+        proposer.learn(config, Outcome.TIMED if number else Outcome.WRONG, 10.0 + number if number else None)
+    proposer.learn(open_here.config, Outcome.TIMED, 1.0)  # open here: it will be told
+    proposer.tell(open_here, Outcome.TIMED, 5.0)
+    left = [ask(proposer).config.key for _ in range(2)]
+    assert sorted(left) == sorted({c.key for c in configs} - {c.key for c in others} - {open_here.config.key})
+    assert proposer.ask() is None
+    states = [t.state.name for t in proposer._study.trials]
+    assert (states.count("COMPLETE"), states.count("PRUNED")) == (9, 1)
+    # Who found it has logged it.
+    assert len(optuna.load_study(study_name="s", storage=url).trials) == 3
 
 
 def test_two_studies_in_one_database_are_independent(two_templates, wide_space, tmp_path):

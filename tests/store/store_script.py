@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 import sys
 import time
 
-from store_samples import VARIANT, spec, timed
+from store_samples import VARIANT, config, spec, timed
 
+from tuner.store.records import ClaimState
 from tuner.store.store import Store
 
 
@@ -16,8 +18,7 @@ def write(database: str, first: int, count: int, pause_s: float) -> None:
         study = store.start_study(spec(space_digest=f"worker-{first}"))
         for block in range(first, first + count):
             store.record_trial(study.id, timed(block), VARIANT)
-            sys.stdout.write(f"{block}\n")
-            sys.stdout.flush()
+            say(str(block))
             time.sleep(pause_s)
         store.finish_study(study.id, "finished", 1.0, 0.5)
 
@@ -29,13 +30,31 @@ def share(database: str, study_id: int, first: int, count: int) -> None:
             store.record_trial(study_id, timed(block), VARIANT)
 
 
-def hold(database: str) -> None:
-    """Starts the usual study and keeps it."""
+def work(database: str, count: int, measuring_s: float, order: int) -> None:
+    """One of several that share the usual study: claims configs until all have results, and says what it does."""
     with Store.open(database) as store:
-        store.start_study(spec())
-        sys.stdout.write("started\n")
-        sys.stdout.flush()
-        time.sleep(120)
+        study = store.start_study(spec())
+        left = list(range(count))
+        if order:
+            random.Random(order).shuffle(left)
+        while left:
+            block = left.pop(0)
+            state = store.claim(study.id, config(block), VARIANT.hash, "").state
+            if state is ClaimState.CLAIMED:
+                say(f"claimed {block}")
+                time.sleep(measuring_s)
+                store.record_trial(study.id, timed(block), VARIANT)
+                say(f"measured {block}")
+            elif state is ClaimState.TAKEN:
+                say(f"taken {block}")
+                left.append(block)
+                time.sleep(0.005)
+        store.finish_study(study.id, "finished", 1.0, 0.5)
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":
@@ -45,4 +64,4 @@ if __name__ == "__main__":
     elif what == "share":
         share(database, int(rest[0]), int(rest[1]), int(rest[2]))
     else:
-        hold(database)
+        work(database, int(rest[0]), float(rest[1]), int(rest[2]))

@@ -1,17 +1,20 @@
 from __future__ import annotations
 
-import os
 import random
 import signal
 import socket
 import sqlite3
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from store_samples import H200, PROBLEM, STACK, VARIANT, finish_script, spec, start_script, timed
+from sqlalchemy import update
+from store_samples import H200, PROBLEM, STACK, VARIANT, config, finish_script, spec, start_script, timed
 
-from tuner.errors import StudyBusyError
+from tuner.errors import StoreError
+from tuner.store.models import RunRow
+from tuner.store.records import ClaimState
 from tuner.store.store import Store
 
 
@@ -66,13 +69,43 @@ def test_kill_minus_nine_while_writing_loses_no_committed_trial(path: Path) -> N
         assert sound(path)
 
 
-def test_a_study_that_a_living_process_runs_is_busy_and_is_free_once_that_was_killed(store: Store, path: Path) -> None:
-    worker = start_script("store_script.py", "hold", path)
-    assert worker.stdout is not None and worker.stdout.readline() == "started\n"
+def worked(lines: list[str]) -> list[int]:
+    """The blocks that a worker said to have measured."""
+    return [int(line.split()[1]) for line in lines if line.startswith("measured ") and line.endswith("\n")]
+
+
+def test_processes_share_one_study_and_measure_no_config_twice(db_url: str) -> None:
+    workers = [start_script("store_script.py", "work", db_url, 60, 0.002, order) for order in range(4)]
+    measured = [worked(finish_script(worker).splitlines(keepends=True)) for worker in workers]
+    assert sorted(block for blocks in measured for block in blocks) == list(range(60))
+    assert sum(bool(blocks) for blocks in measured) >= 2
+    with Store.open(db_url) as store:
+        (study,) = store.studies()
+        assert (study.state, study.trials) == ("finished", 60)
+        assert [t.ordinal for t in store.study(study.id).trials] == list(range(60))
+        assert all(len(t.trial.measurements) == 1 for t in store.study(study.id).trials)
+
+
+def test_what_a_killed_process_held_is_measured_by_another(db_url: str) -> None:
+    dying = start_script("store_script.py", "work", db_url, 12, 60.0, 0)
+    assert dying.stdout is not None and dying.stdout.readline() == "claimed 0\n"
+    helper = start_script("store_script.py", "work", db_url, 12, 0.0, 0)
+    assert helper.stdout is not None
+    assert helper.stdout.readline() == "taken 0\n"
+    dying.send_signal(signal.SIGKILL)
+    dying.communicate(timeout=60)
+    assert sorted(worked(finish_script(helper).splitlines(keepends=True))) == list(range(12))
+
+
+def test_a_living_process_keeps_its_claim_however_long_it_takes(store: Store, db_url: str) -> None:
+    worker = start_script("store_script.py", "work", db_url, 1, 60.0, 0)
+    assert worker.stdout is not None and worker.stdout.readline() == "claimed 0\n"
     try:
-        with pytest.raises(StudyBusyError) as caught:
-            store.start_study(spec())
-        assert f"process {worker.pid} on {socket.gethostname()}" in str(caught.value)
+        study = store.start_study(spec())
+        assert (study.resumed, study.others) == (True, 1)
+        aged(store, timedelta(hours=1))
+        assert store.claim(study.id, config(0), VARIANT.hash, "").state is ClaimState.TAKEN
+        store.finish_study(study.id, "finished", 1.0, 0.0)
         assert store.studies()[0].state == "running"
     finally:
         worker.kill()
@@ -80,37 +113,112 @@ def test_a_study_that_a_living_process_runs_is_busy_and_is_free_once_that_was_ki
     deadline = time.monotonic() + 10
     while store.studies()[0].state == "running" and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert store.start_study(spec()).previous_state == "running"
+    study = store.start_study(spec())
+    assert study.others == 0
+    assert store.claim(study.id, config(0), VARIANT.hash, "").state is ClaimState.CLAIMED
     worker.communicate(timeout=60)
 
 
-@pytest.mark.parametrize(("age", "busy"), [("-10 seconds", True), ("-70 seconds", False)])
-def test_a_study_on_another_host_is_busy_for_a_minute_after_its_last_sign_of_life(
-    store: Store, path: Path, age: str, busy: bool
+@pytest.mark.parametrize(("age_s", "state"), [(50, ClaimState.TAKEN), (70, ClaimState.CLAIMED)])
+def test_a_claim_of_another_host_ends_a_minute_after_its_last_sign_of_life(
+    store: Store, monkeypatch: pytest.MonkeyPatch, age_s: int, state: ClaimState
 ) -> None:
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(socket, "gethostname", lambda: "elsewhere")
+        first = store.start_study(spec())
+        assert store.claim(first.id, config(1), VARIANT.hash, "").state is ClaimState.CLAIMED
+    aged(store, timedelta(seconds=age_s))
     study = store.start_study(spec())
-    with sqlite3.connect(path) as other:
-        moment = other.execute("SELECT strftime('%Y-%m-%d %H:%M:%f000', 'now', ?)", (age,)).fetchone()[0]
-        other.execute("UPDATE tuner_study SET owner_host = 'elsewhere', owner_pid = 1, heartbeat_at = ?", (moment,))
-    other.close()
-    if busy:
-        with pytest.raises(StudyBusyError, match="process 1 on elsewhere"):
-            store.start_study(spec())
-        assert not store.heartbeat(study.id)
-        store.finish_study(study.id, "finished", 1.0, 1.0)
-        assert store.studies()[0].state == "running"
-    else:
-        assert store.studies()[0].state == "interrupted"
-        assert store.start_study(spec()).id == study.id
-        assert store.heartbeat(study.id)
+    assert study.others == (state is ClaimState.TAKEN)
+    assert store.claim(study.id, config(1), VARIANT.hash, "").state is state
+    assert store.claim(study.id, config(2), VARIANT.hash, "").state is ClaimState.CLAIMED
+    with monkeypatch.context() as elsewhere:
+        # It was only asleep: its result is taken, and it goes on.
+        elsewhere.setattr(socket, "gethostname", lambda: "elsewhere")
+        assert store.heartbeat(first.id, 1.0, 0.5)
+        store.record_trial(first.id, timed(1), VARIANT)
+    known = store.claim(study.id, config(1), VARIANT.hash, "")
+    assert known.state is ClaimState.KNOWN and known.trial is not None and known.trial.value_us == 10.1
 
 
-def test_a_process_id_that_was_given_to_another_process_does_not_keep_a_study_busy(store: Store, path: Path) -> None:
+def test_a_process_id_that_was_given_to_another_process_holds_nothing(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as earlier:
+        earlier.setattr("tuner.store.owner._start_time", lambda pid: "1")
+        study = store.start_study(spec())
+        store.claim(study.id, config(1), VARIANT.hash, "")
+    again = store.start_study(spec())
+    assert again.others == 0
+    assert store.claim(again.id, config(1), VARIANT.hash, "").state is ClaimState.CLAIMED
+
+
+def test_a_budget_counts_what_the_others_work_on(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(socket, "gethostname", lambda: "elsewhere")
+        study = store.start_study(spec())
+        store.claim(study.id, config(1), VARIANT.hash, "")
+        store.record_trial(study.id, timed(1), VARIANT)
+        store.claim(study.id, config(2), VARIANT.hash, "")
     store.start_study(spec())
-    with sqlite3.connect(path) as other:
-        other.execute("UPDATE tuner_study SET owner_pid = ?, owner_start = '1'", (os.getppid(),))
-    other.close()
-    assert store.start_study(spec()).resumed
+
+    def claim(block: int) -> ClaimState:
+        return store.claim(study.id, config(block), VARIANT.hash, "", most=3).state
+
+    assert [claim(3), claim(4), claim(3), claim(1)] == [
+        ClaimState.CLAIMED,
+        ClaimState.FULL,
+        ClaimState.CLAIMED,
+        ClaimState.KNOWN,
+    ]
+    store.give_back(study.id, config(3), VARIANT.hash)
+    assert [claim(4), claim(3)] == [ClaimState.CLAIMED, ClaimState.FULL]
+
+
+def test_two_studies_of_one_problem_do_not_measure_one_config_at_once(store: Store) -> None:
+    first, second = store.start_study(spec()), store.start_study(spec(space_digest="wider"))
+    worker = start_script("store_script.py", "work", store.url, 1, 60.0, 0)
+    assert worker.stdout is not None and worker.stdout.readline() == "claimed 0\n"
+    try:
+        assert store.claim(second.id, config(0), VARIANT.hash, "").state is ClaimState.TAKEN
+        store.record_trial(first.id, timed(0), VARIANT)
+        assert store.claim(second.id, config(0), VARIANT.hash, "").state is ClaimState.KNOWN
+        assert store.claim(second.id, config(0), VARIANT.hash, "other").state is not ClaimState.KNOWN
+    finally:
+        worker.kill()
+        worker.communicate(timeout=60)
+
+
+def test_seconds_of_runs_side_by_side_are_added(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = store.start_study(spec())
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(socket, "gethostname", lambda: "elsewhere")
+        store.start_study(spec())
+        store.heartbeat(study.id, 3.0, 1.0)
+    store.heartbeat(study.id, 10.0, 5.0)
+    store.finish_study(study.id, "interrupted", 12.0, 6.0)
+    assert (store.studies()[0].state, store.studies()[0].wall_s) == ("running", 15.0)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(socket, "gethostname", lambda: "elsewhere")
+        store.finish_study(study.id, "finished", 4.0, 2.0)
+    summary = store.studies()[0]
+    assert (summary.state, summary.wall_s, summary.gpu_busy_s) == ("finished", 16.0, 8.0)
+
+
+def test_who_runs_no_study_claims_nothing(store: Store) -> None:
+    study = store.start_study(spec())
+    store.finish_study(study.id, "finished", 1.0, 0.0)
+    assert not store.heartbeat(study.id)
+    with pytest.raises(StoreError, match="this process does not run the study softmax-"):
+        store.claim(study.id, config(1), VARIANT.hash, "")
+    with pytest.raises(StoreError, match="no study 77"):
+        store.claim(77, config(1), VARIANT.hash, "")
+
+
+def aged(store: Store, age: timedelta) -> None:
+    """Every run gave its last sign of life that long ago."""
+    with store._database.engine.begin() as connection:
+        connection.execute(update(RunRow).values(heartbeat_at=datetime.now(UTC) - age))
 
 
 def test_a_store_is_shared_between_threads(store: Store) -> None:

@@ -176,7 +176,7 @@ def test_a_failed_write_leaves_nothing_of_the_trial(
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(trials, "_link", stop)
+    monkeypatch.setattr(trials, "link", stop)
     with pytest.raises(KeyboardInterrupt):
         store.record_trial(study_id, timed(1), VARIANT)
     monkeypatch.undo()

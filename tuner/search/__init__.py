@@ -40,8 +40,9 @@ def make_proposer(
     An existing study of that name is continued. ``known`` are the results that hold: never proposed, learnt from; what
     the study tried and ``known`` lacks (the source has changed since) is proposed again. None: the study decides.
     ``owner`` (``tuner.search.owner.current_owner()`` when empty) marks the trials in flight; those of a dead owner are
-    given up when the study is opened again. Raises ``UsageError`` for an unknown sampler, ``MissingError`` where its
-    library is not installed, ``StoreError`` where the storage cannot be used.
+    given up when the study is opened again, and those of others are not waited for. Raises ``UsageError`` for an
+    unknown sampler, ``MissingError`` where its library is not installed, ``StoreError`` where the storage cannot be
+    used.
     """
     check_sampler(sampler)
     from tuner.search.optuna_proposer import OptunaProposer

@@ -49,6 +49,13 @@ class Proposer(Protocol):
         """
         ...
 
+    def learn(self, config: Config, outcome: Outcome, value_us: float | None) -> None:
+        """A result that another process found: learnt from, and never proposed. One that is known here is left.
+
+        ``value_us`` as in ``tell``. Raises ``KeyError`` where the config is not of this space.
+        """
+        ...
+
     def withdraw(self, proposal: Proposal) -> None:
         """Closes an open proposal without a result (the budget ended); its config may be proposed again."""
         ...

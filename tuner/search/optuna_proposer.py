@@ -118,6 +118,12 @@ class OptunaProposer:
             self._study.tell(trial, state=TrialState.PRUNED)
             self._log.finish(trial_id, TrialState.PRUNED, outcome, intermediate=value)
 
+    def learn(self, config: Config, outcome: Outcome, value_us: float | None) -> None:
+        """See ``Proposer.learn``. The process that found it has logged it."""
+        point = self._candidates.point(config)
+        if self._candidates.take(point):
+            self._study.add_trial(self._logged(point, config, "known", outcome, value_us))
+
     def withdraw(self, proposal: Proposal) -> None:
         """See ``Proposer.withdraw``."""
         trial, trial_id, point = self._close(proposal)
@@ -149,7 +155,10 @@ class OptunaProposer:
         return iter([*plain, *((point, "enumeration") for point in walk)])
 
     def _resume(self, known: Known | None) -> list[FrozenTrial]:
-        """Takes what the study has tried, gives up what a dead process left in flight, returns what has finished."""
+        """Takes what the study has tried, gives up what a dead process left in flight, returns what has finished.
+
+        What a living process has in flight is not taken: who works on what is not decided here, and it may die.
+        """
         finished = []
         for trial in self._log.trials():
             try:
@@ -164,8 +173,6 @@ class OptunaProposer:
                 finished.append(trial)
             elif trial.state is TrialState.RUNNING and (owner == self._owner or owner_is_gone(owner)):
                 self._log.finish(trial._trial_id, TrialState.FAIL)
-            elif trial.state is TrialState.RUNNING:
-                self._candidates.take(point)
         return finished
 
     def _add_known(self, bound: BoundSpace, known: Known, done: set[str]) -> list[FrozenTrial]:

@@ -37,6 +37,7 @@ def make_storage(url: str | None) -> BaseStorage:
         raise StoreError(f"the search cannot use the database {_shown(url)}: {first}") from error
     if sqlite:
         sqlalchemy.event.listen(storage.engine, "connect", _on_connect)
+        sqlalchemy.event.listen(storage.engine, "begin", _on_begin)
         storage.scoped_session.remove()
         storage.engine.dispose()
     return storage
@@ -72,9 +73,16 @@ def _use_write_ahead_log(url: str) -> None:
 def _on_connect(connection: Any, _record: Any) -> None:
     # NORMAL: with a write-ahead log a killed process loses nothing; only a power cut may lose the last commits, and
     # what the search was told is in the store's own tables, which decide.
+    connection.isolation_level = None  # transactions begin as we say
     cursor = connection.cursor()
     cursor.execute("PRAGMA synchronous=NORMAL")
     cursor.close()
+
+
+def _on_begin(connection: sqlalchemy.Connection) -> None:
+    # Optuna reads first and writes then; where another process wrote in between, SQLite refuses at once instead of
+    # waiting. With the lock taken first it waits.
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
 def _shown(url: str) -> str:

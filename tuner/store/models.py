@@ -121,6 +121,9 @@ class VariantRow(Base):
         String(20), doc="how the base-2 exponential is spelt: tl.exp2, tl.math.exp2 or shim"
     )
     source: Mapped[str] = mapped_column(Text, doc="stands alone: torch and Triton only")
+    origin: Mapped[str | None] = mapped_column(
+        String(255), doc="the database that it was merged from; NULL where it was rendered for this one"
+    )
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
 
@@ -137,10 +140,7 @@ class SpaceRow(Base):
 
 
 class StudyRow(Base):
-    """A study, its budget, its owner and how far it is.
-
-    ``wall_s`` and ``gpu_busy_s`` are totals over all runs; ``*_before`` what they were when the current run began.
-    """
+    """A study, its budget and how far it is. Who runs it is in ``tuner_run``."""
 
     __tablename__ = "tuner_study"
     __table_args__ = (
@@ -162,17 +162,41 @@ class StudyRow(Base):
     protocol: Mapped[str] = mapped_column(String(60), doc="how times were taken")
     space_size: Mapped[int | None] = mapped_column(BigInteger, doc="valid configs")
     optuna_name: Mapped[str] = mapped_column(String(200), doc="the study in Optuna's tables")
-    owner_host: Mapped[str | None] = mapped_column(String(255), doc="who runs it; nobody where NULL")
-    owner_pid: Mapped[int | None] = mapped_column(Integer)
-    owner_start: Mapped[str | None] = mapped_column(String(40))
-    heartbeat_at: Mapped[datetime | None] = mapped_column(UtcDateTime, doc="its last sign of life")
     wall_s: Mapped[float] = mapped_column(Double, doc="seconds, over all runs")
-    wall_s_before: Mapped[float] = mapped_column(Double, doc="seconds, before the current run")
     gpu_busy_s: Mapped[float] = mapped_column(Double, doc="seconds, over all runs")
-    gpu_busy_s_before: Mapped[float] = mapped_column(Double, doc="seconds, before the current run")
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
     finished_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+
+class RunRow(Base):
+    """A process that runs a study, or was killed while it did. Several may run one study at a time."""
+
+    __tablename__ = "tuner_run"
+    __table_args__ = (Index(None, "study_id", "lost_at"),)
+    id: Mapped[int] = mapped_column(Integer, primary_key=True)
+    study_id: Mapped[int] = mapped_column(ForeignKey("tuner_study.id"))
+    host: Mapped[str] = mapped_column(String(255), doc="the process: its host, ...")
+    pid: Mapped[int] = mapped_column(Integer, doc="... its id there ...")
+    start: Mapped[str] = mapped_column(String(40), doc="... and when it was started, as the kernel says")
+    started_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    heartbeat_at: Mapped[datetime] = mapped_column(UtcDateTime, doc="its last sign of life")
+    lost_at: Mapped[datetime | None] = mapped_column(UtcDateTime, doc="when others took it for dead; NULL before that")
+    wall_s: Mapped[float] = mapped_column(Double, doc="seconds so far")
+    gpu_busy_s: Mapped[float] = mapped_column(Double, doc="seconds so far")
+
+
+class ClaimRow(Base):
+    """A config that a run is working on, so that no other does. It goes with the trial's result, or with the run."""
+
+    __tablename__ = "tuner_claim"
+    problem_key: Mapped[str] = mapped_column(Key, primary_key=True)
+    device_key: Mapped[str] = mapped_column(Key, primary_key=True)
+    stack_key: Mapped[str] = mapped_column(Key, primary_key=True)
+    config_key: Mapped[str] = mapped_column(Key, primary_key=True)
+    variant_id: Mapped[str] = mapped_column(Hash, primary_key=True, doc="SHA-256 of its source")
+    run_id: Mapped[int] = mapped_column(ForeignKey("tuner_run.id"), index=True)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
 
 class TrialRow(Base):

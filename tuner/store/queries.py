@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Row, func, select
 
 from tuner.device import Device, Stack
 from tuner.errors import UsageError
-from tuner.store import trials, winners
+from tuner.store import runs, trials, winners
 from tuner.store.models import DeviceRow, ProblemRow, SpaceRow, StackRow, StudyRow, StudyTrialRow, TrialRow, WinnerRow
 from tuner.store.records import (
     INTERRUPTED,
@@ -22,8 +22,7 @@ from tuner.store.records import (
     StudySummary,
     StudyTrial,
 )
-from tuner.store.rows import now, problem_of, trial_of, winner_of
-from tuner.store.studies import owner_lives
+from tuner.store.rows import problem_of, trial_of, winner_of
 from tuner.trial import Outcome
 
 _CLOSE = 3
@@ -41,7 +40,8 @@ def studies(
         statement = statement.where(func.lower(DeviceRow.name).contains(device.lower(), autoescape=True))
     rows = connection.execute(statement).all()
     if state is not None:
-        rows = [row for row in rows if _state(row) == state]
+        running = _running(connection, rows)
+        rows = [row for row in rows if _state(row, running) == state]
     chosen = rows[:limit]
     parts = (chosen[start : start + _MANY] for start in range(0, len(chosen), _MANY))
     return [summary for part in parts for summary in _summaries(connection, part)]
@@ -123,8 +123,15 @@ def _study_id(connection: Connection, reference: str) -> int:
     raise UsageError(f"there is no study {reference!r}; {hint}")
 
 
-def _state(row: Row[Any]) -> str:
-    return INTERRUPTED if row.state == RUNNING and not owner_lives(row, now()) else str(row.state)
+def _running(connection: Connection, rows: Sequence[Row[Any]]) -> set[int]:
+    """Those of the studies that say ``running`` and that a living process runs."""
+    ids = [row.id for row in rows if row.state == RUNNING]
+    parts = (ids[start : start + _MANY] for start in range(0, len(ids), _MANY))
+    return {study_id for part in parts for study_id in runs.alive(connection, part)}
+
+
+def _state(row: Row[Any], running: set[int]) -> str:
+    return INTERRUPTED if row.state == RUNNING and row.id not in running else str(row.state)
 
 
 def _summaries(connection: Connection, rows: Sequence[Row[Any]]) -> list[StudySummary]:
@@ -146,7 +153,11 @@ def _summaries(connection: Connection, rows: Sequence[Row[Any]]) -> list[StudySu
     ordered = ordered.where(WinnerRow.study_id.in_(ids), TrialRow.outcome == Outcome.TIMED.value)
     for row in connection.execute(ordered.order_by(WinnerRow.created_at, WinnerRow.id)):
         chosen[row.study_id] = row
-    return [_summary(row, counts[row.id], reused[row.id], best.get(row.id), chosen.get(row.id)) for row in rows]
+    running = _running(connection, rows)
+    return [
+        _summary(row, _state(row, running), counts[row.id], reused[row.id], best.get(row.id), chosen.get(row.id))
+        for row in rows
+    ]
 
 
 def _fastest(study_ids: Sequence[int]) -> Any:
@@ -161,7 +172,12 @@ def _fastest(study_ids: Sequence[int]) -> Any:
 
 
 def _summary(
-    row: Row[Any], outcomes: dict[str, int], reused: int, fastest: Row[Any] | None, winner: Row[Any] | None
+    row: Row[Any],
+    state: str,
+    outcomes: dict[str, int],
+    reused: int,
+    fastest: Row[Any] | None,
+    winner: Row[Any] | None,
 ) -> StudySummary:
     best_us = winner.median_us if winner is not None else fastest.value_us if fastest is not None else None
     named = winner if winner is not None else fastest
@@ -172,7 +188,7 @@ def _summary(
         device_name=row.device_name,
         stack=Stack.from_json(row.stack_data),
         mode=row.mode,
-        state=_state(row),
+        state=state,
         sampler=row.sampler,
         seed=row.seed,
         protocol=row.protocol,

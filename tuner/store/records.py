@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from typing import Any
 
 from tuner.canonical import digest
@@ -47,7 +48,8 @@ class StudySpec:
 class StudyRecord:
     """A study as it stands when a run of it begins. ``wall_s`` and ``gpu_busy_s`` are those of earlier runs.
 
-    ``resumed`` says that the study was there before; ``trials`` how many it had; ``previous_state`` how it was left.
+    ``resumed`` says that the study was there before; ``trials`` how many it had; ``previous_state`` how it was left;
+    ``others`` how many other processes run it.
     """
 
     id: int
@@ -58,6 +60,7 @@ class StudyRecord:
     trials: int
     wall_s: float
     gpu_busy_s: float
+    others: int
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,23 @@ class StoredTrial:
             seed=self.seed,
             seconds=self.seconds,
         )
+
+
+class ClaimState(StrEnum):
+    """What became of a claim. ``taken``: a living process works on it. ``full``: the study's budget is used up."""
+
+    CLAIMED = "claimed"
+    KNOWN = "known"
+    TAKEN = "taken"
+    FULL = "full"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The answer to a claim; ``trial`` is there where it is ``known``."""
+
+    state: ClaimState
+    trial: StoredTrial | None = None
 
 
 @dataclass(frozen=True)

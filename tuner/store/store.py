@@ -8,14 +8,16 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
+from tuner.config import Config
 from tuner.device import Device, Stack
 from tuner.errors import OlderSchemaError
 from tuner.problem import Problem
-from tuner.store import queries, studies, trials, winners
+from tuner.store import claims, queries, runs, studies, trials, winners
 from tuner.store.history import History
 from tuner.store.location import default_url
 from tuner.store.opening import open_database
 from tuner.store.records import (
+    Claim,
     KnownTrials,
     StoredTrial,
     StoredWinner,
@@ -81,19 +83,34 @@ class Store:
     # Writes
 
     def start_study(self, spec: StudySpec) -> StudyRecord:
-        """Starts the study, or resumes the one of the same problem, device, stack, space and mode.
+        """Starts the study, or goes on with the one of the same problem, device, stack, space and mode.
 
-        Raises ``StudyBusyError`` where its owner is a living process of this host, or one of another host that gave a
-        sign of life within the last minute.
+        Other processes may be running it: ``claim`` decides who works on what. One process runs a study once at a time.
         """
         return self._database.write(partial(studies.start, spec=spec))
 
     def heartbeat(self, study_id: int, wall_s: float | None = None, gpu_busy_s: float | None = None) -> bool:
-        """A sign of life of the study's owner, with this run's seconds so far (earlier runs' are added).
+        """A sign of life of this process's run, with its seconds so far (those of other runs are added).
 
-        False where another process has taken the study over.
+        False where this process runs no such study.
         """
-        return self._database.write(lambda c: studies.heartbeat(c, study_id, wall_s, gpu_busy_s))
+        return self._database.write(lambda c: runs.sign_of_life(c, study_id, wall_s, gpu_busy_s))
+
+    def claim(
+        self, study_id: int, config: Config, variant_hash: str, promise: str, *, most: int | None = None
+    ) -> Claim:
+        """Takes a config for this process, so that of all that run on this database none else works on it.
+
+        ``known``: it has a result that holds for ``promise``, which now belongs to the study. ``taken``: a living
+        process works on it. ``full``: the study holds ``most`` trials, with those that its runs work on. The claim ends
+        with ``record_trial``, ``give_back``, ``finish_study`` or the process: what a dead one held may be claimed
+        again, on its host at once and on others after a minute without a sign of life.
+        """
+        return self._database.write(lambda c: claims.claim(c, study_id, config, variant_hash, promise, most))
+
+    def give_back(self, study_id: int, config: Config, variant_hash: str) -> None:
+        """Ends this process's claim without a result."""
+        self._database.write(lambda c: claims.give_back(c, study_id, config, variant_hash))
 
     def record_trial(self, study_id: int, record: TrialRecord, variant: Variant) -> int:
         """Stores a trial with its variant and measurements, and links it to the study. Returns the trial's id.
@@ -126,7 +143,10 @@ class Store:
         return self._database.write(lambda c: winners.record(c, study_id, winner))
 
     def finish_study(self, study_id: int, state: str, wall_s: float, gpu_busy_s: float) -> None:
-        """Ends this run as ``finished`` or ``interrupted``, with its seconds (earlier runs' are added)."""
+        """Ends this process's run as ``finished`` or ``interrupted``, with its seconds (those of other runs are added).
+
+        Its claims are given back. The study stays ``running`` while others run it.
+        """
         self._database.write(lambda c: studies.finish(c, study_id, state, wall_s, gpu_busy_s))
 
     # Reads
@@ -141,6 +161,10 @@ class Store:
     def timed_binaries(self, problem_key: str, device_key: str, stack_key: str) -> dict[str, StoredTrial]:
         """The timed trial of each compiled binary, by binary hash."""
         return self._database.read(lambda c: trials.timed_binaries(c, problem_key, device_key, stack_key))
+
+    def trials_since(self, study_id: int, ordinal: int) -> list[tuple[int, StoredTrial]]:
+        """The study's trials from the place ``ordinal`` on, in order, with their places and without measurements."""
+        return self._database.read(lambda c: trials.since(c, study_id, ordinal))
 
     def trial(self, trial_id: int) -> StoredTrial:
         """One trial, with its measurements."""

@@ -1,28 +1,24 @@
-"""Writes about studies: starting or resuming, the sign of life, the end. Each function is one transaction's work."""
+"""Writes about studies: starting, resuming or joining one, the end. Each function is one transaction's work."""
 
 from __future__ import annotations
 
-import math
 import re
 import uuid
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, func, insert, or_, select, update
+from sqlalchemy import Connection, Row, func, insert, select, update
 
 from tuner.canonical import digest
-from tuner.errors import StoreError, StudyBusyError
+from tuner.errors import StoreError
+from tuner.store import runs
 from tuner.store.models import Base, DeviceRow, ProblemRow, SpaceRow, StackRow, StudyRow, StudyTrialRow
-from tuner.store.owner import Owner
 from tuner.store.records import FINISHED, INTERRUPTED, RUNNING, StudyRecord, StudySpec
 from tuner.store.rows import device_values, now, problem_values, stack_values
 
-HEARTBEAT_LIMIT = timedelta(seconds=60)
-"""A study on another host whose last sign of life is older than this may be taken over."""
-
 
 def start(connection: Connection, spec: StudySpec) -> StudyRecord:
-    """Starts or resumes the study and makes this process its owner. Raises ``StudyBusyError``."""
+    """Starts, resumes or joins the study: this process runs it from now on, beside others that do."""
     moment = now()
     ensure(connection, DeviceRow, "key", device_values(spec.device), moment)
     ensure(connection, StackRow, "key", stack_values(spec.stack), moment)
@@ -36,7 +32,6 @@ def start(connection: Connection, spec: StudySpec) -> StudyRecord:
         "space_digest": spec.space_digest,
         "mode": spec.stack.mode,
     }
-    owner = Owner.current()
     run = {
         "sampler": spec.sampler,
         "seed": spec.seed,
@@ -45,10 +40,6 @@ def start(connection: Connection, spec: StudySpec) -> StudyRecord:
         "max_seconds": spec.max_seconds,
         "protocol": spec.protocol,
         "space_size": spec.space_size,
-        "owner_host": owner.host,
-        "owner_pid": owner.pid,
-        "owner_start": owner.start,
-        "heartbeat_at": moment,
         "updated_at": moment,
         "finished_at": None,
     }
@@ -58,55 +49,32 @@ def start(connection: Connection, spec: StudySpec) -> StudyRecord:
     ).one_or_none()
     if row is None:
         name = _free_name(connection, spec)
-        zero = dict.fromkeys(("wall_s", "wall_s_before", "gpu_busy_s", "gpu_busy_s_before"), 0.0)
         new = {"uid": uuid.uuid4().hex, "name": name, "optuna_name": name, "created_at": moment}
+        zero = {"wall_s": 0.0, "gpu_busy_s": 0.0}
         done = connection.execute(insert(StudyRow).values(**identity, **run, **zero, **new))
         assert done.inserted_primary_key is not None
-        return StudyRecord(done.inserted_primary_key[0], name, name, False, "", 0, 0.0, 0.0)
-    if row.state == RUNNING and _owner(row) != owner and owner_lives(row, moment):
-        age = (moment - row.heartbeat_at).total_seconds() if row.heartbeat_at else 0.0
-        raise StudyBusyError(
-            f"the study {row.name} is being run by process {row.owner_pid} on {row.owner_host} (last sign of life "
-            f"{max(age, 0.0):.0f} s ago); wait for it, or stop it"
-        )
-    before = {"wall_s_before": row.wall_s, "gpu_busy_s_before": row.gpu_busy_s}
-    connection.execute(update(StudyRow).where(StudyRow.id == row.id).values(**run, **before))
+        study_id = int(done.inserted_primary_key[0])
+        runs.begin(connection, study_id, moment)
+        return StudyRecord(study_id, name, name, False, "", 0, 0.0, 0.0, 0)
+    others = runs.begin(connection, row.id, moment)
+    connection.execute(update(StudyRow).where(StudyRow.id == row.id).values(**run))
     count = select(func.count()).select_from(StudyTrialRow).where(StudyTrialRow.study_id == row.id)
     trials = connection.execute(count).scalar_one()
-    return StudyRecord(row.id, row.name, row.optuna_name, True, row.state, trials, row.wall_s, row.gpu_busy_s)
-
-
-def heartbeat(connection: Connection, study_id: int, wall_s: float | None, gpu_busy_s: float | None) -> bool:
-    """A sign of life, and how far this run is. False where the study is no longer this process's."""
-    progress = _progress(wall_s, gpu_busy_s)
-    statement = update(StudyRow).where(StudyRow.id == study_id, StudyRow.state == RUNNING, _is_ours())
-    return connection.execute(statement.values(heartbeat_at=now(), **progress)).rowcount == 1
+    return StudyRecord(row.id, row.name, row.optuna_name, True, row.state, trials, row.wall_s, row.gpu_busy_s, others)
 
 
 def finish(connection: Connection, study_id: int, state: str, wall_s: float, gpu_busy_s: float) -> None:
-    """The end of this run. A study that another process has taken over meanwhile is left to that one."""
+    """The end of this run. The study goes on running where other processes run it."""
     if state not in (FINISHED, INTERRUPTED):
         raise ValueError(f"`state` must be finished or interrupted, but got {state!r}")
+    # The row is taken first, as everything that writes to a study does: in another order two could wait for each other.
+    locked(connection, study_id)
+    runs.sign_of_life(connection, study_id, wall_s, gpu_busy_s)
     moment = now()
-    values: dict[str, Any] = {
-        "state": state,
-        "updated_at": moment,
-        "finished_at": moment if state == FINISHED else None,
-        **dict.fromkeys(("owner_host", "owner_pid", "owner_start", "heartbeat_at")),
-        **_progress(wall_s, gpu_busy_s),
-    }
-    ours = or_(StudyRow.owner_pid.is_(None), _is_ours())
-    connection.execute(update(StudyRow).where(StudyRow.id == study_id, ours).values(**values))
-
-
-def owner_lives(row: Row[Any], moment: datetime) -> bool:
-    """Whether the process that a study's row names is still running it."""
-    owner = _owner(row)
-    if owner is None:
-        return False
-    if owner.is_local():
-        return owner.is_alive()
-    return row.heartbeat_at is not None and moment - row.heartbeat_at < HEARTBEAT_LIMIT
+    values: dict[str, Any] = {"updated_at": moment}
+    if not runs.end(connection, study_id, moment):
+        values |= {"state": state, "finished_at": moment if state == FINISHED else None}
+    connection.execute(update(StudyRow).where(StudyRow.id == study_id).values(**values))
 
 
 def locked(connection: Connection, study_id: int) -> Row[Any]:
@@ -122,28 +90,6 @@ def ensure(connection: Connection, model: type[Base], key: str, values: dict[str
     column = model.__table__.c[key]
     if connection.execute(select(column).where(column == values[key])).first() is None:
         connection.execute(insert(model).values(**values, created_at=moment))
-
-
-def _owner(row: Row[Any]) -> Owner | None:
-    return None if row.owner_pid is None else Owner(row.owner_host, row.owner_pid, row.owner_start)
-
-
-def _is_ours() -> Any:
-    owner = Owner.current()
-    return (
-        (StudyRow.owner_host == owner.host) & (StudyRow.owner_pid == owner.pid) & (StudyRow.owner_start == owner.start)
-    )
-
-
-def _progress(wall_s: float | None, gpu_busy_s: float | None) -> dict[str, Any]:
-    if bad := [s for s in (wall_s, gpu_busy_s) if s is not None and not 0.0 <= s < math.inf]:
-        raise ValueError(f"`wall_s` and `gpu_busy_s` must be finite and not negative, but got {bad[0]!r}")
-    values: dict[str, Any] = {}
-    if wall_s is not None:
-        values["wall_s"] = StudyRow.wall_s_before + wall_s
-    if gpu_busy_s is not None:
-        values["gpu_busy_s"] = StudyRow.gpu_busy_s_before + gpu_busy_s
-    return values
 
 
 def _free_name(connection: Connection, spec: StudySpec) -> str:

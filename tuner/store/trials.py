@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, func, insert, select, update
+from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
 from tuner.device import Device, Stack
 from tuner.errors import StoreError, UsageError
 from tuner.problem import Problem
 from tuner.store import studies
 from tuner.store.models import (
+    ClaimRow,
     DeviceRow,
     MeasurementRow,
     ProblemRow,
@@ -51,7 +52,7 @@ def record(
     study = studies.locked(connection, study_id)
     place = {"problem_key": study.problem_key, "device_key": study.device_key, "stack_key": study.stack_key}
     trial_id = _record(connection, place, values, measurements, variant)
-    _link(connection, study_id, trial_id, reused=False)
+    link(connection, study_id, trial_id, reused=False)
     return trial_id
 
 
@@ -86,7 +87,7 @@ def reuse(connection: Connection, study_id: int, trial_id: int) -> None:
     for column in ("problem_key", "device_key", "stack_key"):
         if getattr(study, column) != getattr(trial, column):
             raise ValueError(f"trial {trial_id} has another {column} than the study {study.name}")
-    _link(connection, study_id, trial_id, reused=True)
+    link(connection, study_id, trial_id, reused=True)
 
 
 def append_measurements(connection: Connection, trial_id: int, measurements: list[dict[str, Any]]) -> tuple[int, ...]:
@@ -106,6 +107,17 @@ def add_measurements(connection: Connection, trial_id: int, measurements: Iterab
     """Adds later measurements to a trial. Raises ``StoreError`` where there is no such trial."""
     _existing(connection, trial_id)
     return append_measurements(connection, trial_id, [measurement_values(m) for m in measurements])
+
+
+def since(connection: Connection, study_id: int, ordinal: int) -> list[tuple[int, StoredTrial]]:
+    """The study's trials from the place ``ordinal`` on, with their places."""
+    statement = (
+        select(TrialRow.__table__, StudyTrialRow.ordinal)
+        .join(StudyTrialRow, StudyTrialRow.trial_id == TrialRow.id)
+        .where(StudyTrialRow.study_id == study_id, StudyTrialRow.ordinal >= ordinal)
+        .order_by(StudyTrialRow.ordinal)
+    )
+    return [(row.ordinal, trial_of(row)) for row in connection.execute(statement)]
 
 
 def known(connection: Connection, problem_key: str, device_key: str, stack_key: str) -> KnownTrials:
@@ -183,6 +195,8 @@ def _record(
         if changes := _better(known, values):
             connection.execute(update(TrialRow).where(TrialRow.id == trial_id).values(**changes, updated_at=moment))
     append_measurements(connection, trial_id, measurements)
+    claims = ClaimRow.__table__.c
+    connection.execute(delete(ClaimRow).where(*(claims[k] == v for k, v in identity.items())))
     return trial_id
 
 
@@ -214,8 +228,8 @@ def _existing(connection: Connection, trial_id: int) -> Row[Any]:
     return row
 
 
-def _link(connection: Connection, study_id: int, trial_id: int, *, reused: bool) -> None:
-    """The caller holds the study's row, so ordinals are not given twice."""
+def link(connection: Connection, study_id: int, trial_id: int, *, reused: bool) -> None:
+    """Makes the trial one of the study's, once. The caller holds the study's row, so ordinals are not given twice."""
     moment = now()
     linked = select(StudyTrialRow.ordinal).where(StudyTrialRow.study_id == study_id, StudyTrialRow.trial_id == trial_id)
     if connection.execute(linked).first() is None:
