@@ -172,7 +172,7 @@ class _TemplateReader:
     def _require_tiles(self) -> None:
         """Without the tiles of the reduced axis the check would run on a few elements, where most bugs do not show."""
         axis = self.operator.reduced_axis
-        if axis not in self.model.tiles:
+        if axis and axis not in self.model.tiles:
             remedy = f"say how many elements of {axis} a tile has, as in `tiles: {{{axis}: BLOCK}}`"
             raise self.error(("tiles",), f"does not name {axis}", remedy)
 

@@ -11,9 +11,10 @@ sums and functions in fp32 may lose, relative to the result. ``s`` is by how muc
 root mean square of ``DRAWS`` runs, when every input is moved by up to one unit roundoff of the coarsest format that the
 arithmetic uses: inputs' formats, and tf32 where fp32 matrices are multiplied and nothing says ``ieee``. Where terms
 cancel, ``s`` grows as the rounding errors of a stable computation do (Higham, Accuracy and Stability of Numerical
-Algorithms, 2nd ed., 1.6: forward error from condition and backward error). It is at least ``FLOOR`` of its own root
-mean square over the output, so that a few draws do not make an element's bound too small by chance. What is no float
-must be equal.
+Algorithms, 2nd ed., 1.6: forward error from condition and backward error). A few draws can come out small for an
+element by chance, so ``s`` is at least what its neighbours say: ``FLOOR`` of its root mean square along a line of the
+output, the line of each axis on which that is the least; of a vector, ``VECTOR_FLOOR`` of that over all of it. What is
+no float must be equal.
 
 A pure output, which the reference does not read, holds NaN before the launch that is looked at: what a config leaves
 out does not pass because an earlier launch wrote it.
@@ -40,9 +41,9 @@ from tuner.numerics import FORMATS
 from tuner.operators.reference import OutputReference
 
 ARITHMETIC = 2.0**-15
-SENSITIVITY = 4.0
-FLOOR = 0.1
-DRAWS = 4
+SENSITIVITY = 8.0
+FLOOR, VECTOR_FLOOR = 0.5, 0.1
+DRAWS = 8
 
 Tolerance = tuple[float, float]
 """Relative and absolute, in the place of the rule: |got - expected| <= relative * |expected| + absolute."""
@@ -63,7 +64,7 @@ def promise(reference: Callable[..., Any] | None, tolerance: Tolerance | None) -
         text = inspect.getsource(reference)
     except (OSError, TypeError):
         text = f"{getattr(reference, '__module__', '')}.{getattr(reference, '__qualname__', repr(type(reference)))}"
-    return digest([text, list(tolerance or (ARITHMETIC, SENSITIVITY, FLOOR))])
+    return digest([text, list(tolerance or (ARITHMETIC, SENSITIVITY, FLOOR, VECTOR_FLOOR, DRAWS))])
 
 
 class Referee:
@@ -186,9 +187,18 @@ def _bound(
     if tolerance is not None:
         return tolerance[0] * size + tolerance[1]
     assert spread is not None
-    spread = spread.maximum(FLOOR * spread.square().mean().sqrt())
+    spread = spread.maximum(_floor(spread))
     unit = unit_roundoff(dtype)
     return (2.0 * unit + ARITHMETIC) * size + SENSITIVITY * spread + torch.finfo(dtype).tiny
+
+
+def _floor(spread: torch.Tensor) -> torch.Tensor:
+    """The least that an element's spread is taken to be, from those beside it."""
+    squares = spread.square()
+    if spread.dim() < 2:
+        return VECTOR_FLOOR * squares.mean().sqrt()
+    along = [squares.mean(dim=axis, keepdim=True).expand_as(spread) for axis in range(spread.dim())]
+    return FLOOR * torch.stack(along).amin(dim=0).sqrt()
 
 
 def _coarsest(source: KernelSource, named: Mapping[str, Any]) -> float:

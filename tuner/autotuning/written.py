@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 
 from tuner.autotuning.kernel_source import FunctionNumber, FunctionSource, KernelSource, ModuleName
 
-_WRITERS = ("store", "atomic_", "inline_asm", "scatter", "async_copy", "reduce_add", "copy_")
+_WRITERS = ("store", "atomic_", "scatter", "async_copy", "reduce_add", "copy_")
+_UNKNOWN = ("inline_asm", "extern")  # of Triton's language, and yet anything may happen in it
 # Plain Python and methods of values: what they are given they do not write to.
 _HARMLESS = (
     "range",
@@ -67,7 +68,7 @@ class _Writers:
                 yield from (name for word in call.keywords for name in _names_in(word.value) if word.arg != "mask")
                 if isinstance(call.func, ast.Attribute):
                     yield from _names_in(call.func.value)
-            elif not self._is_harmless(call, callee, function):
+            elif callee.startswith(_UNKNOWN) or not self._is_harmless(call, callee, function):
                 yield from _names_in(call)
 
     def _through_call(self, call: ast.Call, number: int) -> Iterator[str]:
