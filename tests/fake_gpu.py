@@ -33,6 +33,10 @@ class FakeGpu:
     def current(self) -> tuple[int, int]:
         return self.place
 
+    def restore(self) -> None:
+        self.said.append("restore")
+        self.place = (0, 0)
+
     def capture(self, enqueue: Callable[[], None]) -> Callable[[], None] | None:
         self.said.append("capture")
         if not self._captures:

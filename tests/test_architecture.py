@@ -27,6 +27,7 @@ OWNERS = {
         "tuner.diagnosis",
         "tuner.evaluating",
         "tuner.exponential_error",
+        "tuner.family_check",
         "tuner.gpu_desk",
         "tuner.guarded",
         "tuner.interpreter",
@@ -39,6 +40,7 @@ OWNERS = {
         "tuner.poisoned_allocations",
         "tuner.power",
         "tuner.probe",
+        "tuner.reading",
         "tuner.reference_cache",
         "tuner.search.valid_sampler",  # whether what the gp sampler needs is there
         "tuner.timing",

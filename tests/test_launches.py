@@ -46,6 +46,37 @@ def test_where_it_is_not_thorough_there_are_no_graph_and_no_stream():
     assert gpu.said == ["flush"]
 
 
+def test_at_the_tuned_shape_it_is_launched_cold_warm_and_moved_and_nothing_waits_for_the_gpu():
+    gpu = FakeGpu()
+    addresses = []
+
+    def launch(x, out):
+        addresses.append(x.data_ptr())
+        gpu.do(lambda: write(x, out))
+
+    large = PlannedCheck(PROBLEM, "randn", PROFILE, thorough=True, full_size=True)
+    assert check(launch, SOFTMAX, CheckPlan((large,)), "cpu", 0, gpu=gpu).passed
+    assert gpu.said == ["flush"]
+    first, warm, moved = addresses
+    assert first == warm != moved
+
+
+@pytest.mark.parametrize("bits_off_from", [2, 3])
+def test_at_the_tuned_shape_a_launch_that_wavers_is_caught_by_its_repetitions(bits_off_from):
+    calls = []
+
+    def launch(x, out):
+        write(x, out)
+        calls.append(None)
+        if len(calls) == bits_off_from:
+            out[3, 3] = torch.nextafter(out[3, 3], torch.tensor(0.0, dtype=out.dtype))
+
+    large = PlannedCheck(PROBLEM, "randn", PROFILE, thorough=True, full_size=True)
+    report = check(launch, SOFTMAX, CheckPlan((large,)), "cpu", 0, gpu=FakeGpu())
+    how = {2: "a launch with warm caches", 3: "a launch on inputs at another address"}[bits_off_from]
+    assert report.reason.endswith(f"out: {how} gave other bits at 1 of 2400 elements")
+
+
 def test_a_launch_that_cannot_be_captured_is_judged_without_it():
     gpu = FakeGpu(captures=False)
     assert run(lambda x, out: gpu.do(lambda: write(x, out)), gpu).passed
@@ -69,6 +100,7 @@ def test_a_launch_that_leaves_another_stream_current_is_caught():
 
     report = run(launch, gpu)
     assert not report.passed and "a first launch left another device or stream current" in report.reason
+    assert gpu.said[-1] == "restore" and gpu.current() == (0, 0), "what comes after it runs where it should"
 
 
 def test_work_that_the_host_does_once_shows_when_the_graph_is_replayed():

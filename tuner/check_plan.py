@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
+from tuner.canonical import digest
 from tuner.operators.base import Operator
 from tuner.precision import PrecisionProfile
 from tuner.problem import Problem
@@ -21,7 +23,9 @@ class PlannedCheck:
     """One problem, input family and the precision that the config promises there.
 
     ``repeat``: launch more than once, into outputs that held different values, and ask for the same bits. ``thorough``:
-    on a GPU also as a CUDA graph and on another stream. ``strided``: the tensors are views of another layout.
+    on a GPU also with warm caches, as a CUDA graph and on another stream, and of a large output its invariant.
+    ``full_size``: at the tuned shape, where a launch is dear: without the graph and the other stream, which show no
+    more there than at a small shape. ``strided``: the tensors are views of another layout.
     """
 
     problem: Problem
@@ -30,6 +34,7 @@ class PlannedCheck:
     repeat: bool = True
     thorough: bool = False
     strided: bool = False
+    full_size: bool = False
 
     @property
     def name(self) -> str:
@@ -51,6 +56,11 @@ class CheckPlan:
     def __post_init__(self) -> None:
         if not self.checks:
             raise ValueError("a check plan must have at least one check")
+
+    @cached_property
+    def key(self) -> str:
+        """A hash of what is checked."""
+        return digest(self.as_json())
 
     def as_json(self) -> dict[str, object]:
         """Plain data that says what is checked."""
@@ -78,7 +88,7 @@ def plan(
     for place, at in enumerate(small):
         families = operator.families(at)
         if place > 0:
-            chosen = _FURTHER_FAMILIES.get(operator.name, families)
+            chosen = _FURTHER_FAMILIES.get(operator.name, operator.telling_families or families)
             # Tiles without a visible key meet logits below any sentinel.
             chosen += _FURTHER_IF_CAUSAL if at.settings.get("causal") else ()
             families = tuple(f for f in families if f in chosen)
@@ -90,8 +100,10 @@ def plan(
         if place == 0 and operator.strides(at, same_binary=full_size):
             checks.append(PlannedCheck(at, families[0], there, repeat=False, strided=True))
     if full_size:
-        chosen = _FULL_SIZE_FAMILIES.get(operator.name, operator.families(problem))
-        checks.extend(PlannedCheck(problem, f, profile, thorough=f == chosen[0]) for f in chosen)
+        chosen = _FULL_SIZE_FAMILIES.get(operator.name, operator.telling_families or operator.families(problem))
+        for family in chosen:
+            first = family == chosen[0]
+            checks.append(PlannedCheck(problem, family, profile, repeat=first, thorough=first, full_size=True))
     return CheckPlan(tuple(dict.fromkeys(checks)), dict(tiles))
 
 

@@ -6,13 +6,15 @@ Everything is computed on the outputs' device and read back in one transfer.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 
 from tuner.diagnosis import describe
-from tuner.operators.reference import OutputReference
+from tuner.operators.reference import OutputReference, Reference
 from tuner.operators.variation import NONE, Variation
+from tuner.reading import Reading
 
 
 @dataclass(frozen=True)
@@ -49,34 +51,23 @@ class Comparison:
     ) -> None:
         self._name, self._reference, self._variation = name, reference, variation
         self._shape = tuple(output.shape)
-        self._got = reference.select(variation.undo({name: output})[name]).double().contiguous()
-        want = reference.expected
-        error = (self._got - want).abs()
-        # The same value is exact, infinities included, and NaN where NaN belongs. Any other NaN makes the ratio NaN.
-        same = self._got == want
-        if reference.has_nan:
-            same |= self._got.isnan() & want.isnan()
-        self._ratio = torch.where(same, 0.0, error / reference.bound)
-        worst = self._ratio.view(-1).argmax()[None]  # NaN counts as the largest
-        self.figures = [t.reshape(-1).gather(0, worst) for t in (self._ratio, error, reference.bound)]
-        self.figures.append(worst.double())
-        if generic and reference.variance is not None:
-            finite = torch.isfinite(error)
-            total = torch.where(finite, reference.variance, 0.0).sum()
-            self.figures.append((torch.where(finite, error**2, 0.0).sum() / total)[None])
-        self.values: list[float] = []
+        self._got = torch.empty_like(reference.expected, memory_format=torch.contiguous_format)
+        variation.undo(name, output, self._got, reference.index)
+        error, self._ratio = _distance(self._got, reference)
+        squares = _mean_square(error, reference) if generic else []
+        self.reading = Reading([*_worst(error, self._ratio, reference), *squares])
 
     @property
     def right(self) -> bool:
         """Whether every element is within its bound and the rms check holds; after ``read_back``."""
-        return all(value <= 1.0 for value in (self.values[0], *self.values[4:]))
+        return _within(self.reading.values)
 
     def verdict(self) -> Verdict:
         """What was found; after ``read_back``."""
-        ratio, error, bound, worst, *squares = self.values
+        worst, ratio, error, bound, *squares = self.reading.values
         if math.isnan(ratio):
             ratio, error = math.inf, math.inf
-        where = self._reference.locate(_unravel(int(worst), tuple(self._ratio.shape)))
+        where = self._reference.locate_flat(int(worst))
         where = self._variation.place(self._name, where, self._shape)
         rms = math.sqrt(squares[0]) if squares else 0.0
         reason = ""
@@ -91,20 +82,80 @@ class Comparison:
         return Verdict(self._name, ratio, error, bound, where, rms, reason)
 
 
+class JoinedComparison:
+    """All outputs of one launch against their references at once, with a third of the operations of one each.
+
+    It says whether they are right, and where the largest ratio is; what is wrong, a ``Comparison`` of each says.
+    """
+
+    def __init__(
+        self,
+        reference: Reference,
+        outputs: Mapping[str, torch.Tensor],
+        *,
+        generic: bool,
+        variation: Variation = NONE,
+    ) -> None:
+        self._reference, self._variation = reference, variation
+        self._shapes = {name: tuple(output.shape) for name, output in outputs.items()}
+        joined = reference.joined
+        got = torch.empty_like(joined.expected)
+        for name, part in reference.parts(got).items():
+            variation.undo(name, outputs[name], part, reference.outputs[name].index)
+        error, ratio = _distance(got, joined)
+        squares: list[torch.Tensor] = []
+        if generic:
+            parts = reference.parts(error)
+            squares = [one for name, of in reference.outputs.items() for one in _mean_square(parts[name], of)]
+        self.reading = Reading([*_worst(error, ratio, joined), *squares])
+
+    @property
+    def right(self) -> bool:
+        """Whether every element is within its bound and the rms check holds; once it is read back."""
+        return _within(self.reading.values)
+
+    def verdict(self) -> Verdict:
+        """Of outputs that are right: the element with the largest ratio; once it is read back."""
+        worst, ratio, error, bound, *squares = self.reading.values
+        name, where = self._reference.locate(int(worst))
+        where = self._variation.place(name, where, self._shapes[name])
+        return Verdict(name, ratio, error, bound, where, math.sqrt(max(squares, default=0.0)), "")
+
+
 def read_back(counts: list[torch.Tensor], comparisons: list[Comparison]) -> list[float]:
     """The values of ``counts`` (scalars), and to each comparison its own, in one transfer from the device."""
-    figures = [figure for comparison in comparisons for figure in comparison.figures]
-    values: list[float] = torch.cat([*(count.double()[None] for count in counts), *figures]).tolist()
-    at = len(counts)
-    for comparison in comparisons:
-        comparison.values = values[at : at + len(comparison.figures)]
-        at += len(comparison.figures)
-    return values[: len(counts)]
+    counted = Reading(counts)
+    Reading.fetch([counted, *(comparison.reading for comparison in comparisons)])
+    return counted.values
 
 
-def _unravel(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    position: list[int] = []
-    for size in reversed(shape):
-        flat, at = divmod(flat, size)
-        position.append(at)
-    return tuple(reversed(position))
+def _distance(got: torch.Tensor, reference: OutputReference) -> tuple[torch.Tensor, torch.Tensor]:
+    """Each element's error, and that over its bound."""
+    want = reference.expected
+    error = (got - want).abs_()
+    # The same value is exact, infinities included, and NaN where NaN belongs. Any other NaN makes the ratio NaN.
+    same = got == want
+    if reference.has_nan:
+        same |= got.isnan() & want.isnan()
+    return error, (error / reference.bound).masked_fill_(same, 0.0)
+
+
+def _worst(error: torch.Tensor, ratio: torch.Tensor, reference: OutputReference) -> list[torch.Tensor]:
+    """Where the largest ratio is, counting all elements in their order, then ratio, error and bound there."""
+    largest, worst = ratio.view(-1).max(dim=0, keepdim=True)  # NaN counts as the largest
+    there = [tensor.reshape(-1).index_select(0, worst) for tensor in (error, reference.bound)]
+    return [worst, largest, *there]
+
+
+def _mean_square(error: torch.Tensor, reference: OutputReference) -> list[torch.Tensor]:
+    """The summed squares of the errors over their summed variances, where the reference has them."""
+    if reference.variance is None:
+        return []
+    finite = torch.isfinite(error)
+    total = torch.where(finite, reference.variance, 0.0).sum()
+    return [torch.where(finite, error, 0.0).square_().sum() / total]
+
+
+def _within(values: list[float]) -> bool:
+    _, ratio, _, _, *squares = values
+    return all(value <= 1.0 for value in (ratio, *squares))

@@ -55,6 +55,7 @@ class GpuDesk:
         self.timer = Timer(self.operator, problem, seed, device.l2_bytes)
         self._sensor = DeviceStateReader()
         self._sensor.__enter__()
+        self._plans: dict[Any, CheckPlan] = {}
         warm_up()
 
     @classmethod
@@ -90,9 +91,12 @@ class GpuDesk:
         )
 
     def _plan(self, candidate: Candidate) -> CheckPlan:
-        return plan(
-            self.operator, self.problem, candidate.tiles, candidate.max_tiles, candidate.profile, full_size=True
-        )
+        """The candidate's plan: the same object for all that promise the same, so that what it takes is done once."""
+        tiles, most, profile = candidate.tiles, candidate.max_tiles, candidate.profile
+        key = (*(tuple(sorted(of.items())) for of in (tiles, most)), profile)
+        if key not in self._plans:
+            self._plans[key] = plan(self.operator, self.problem, tiles, most, profile, full_size=True)
+        return self._plans[key]
 
     def check(self, candidate: Candidate) -> CheckReport:
         """The whole check, on the small problems and at the tuned shape."""

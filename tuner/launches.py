@@ -16,12 +16,12 @@ from typing import Any, Protocol
 
 import torch
 
-from tuner.guarded import LARGE, NAN, GuardedInputs, GuardedOutputs, UnguardedInputs
-from tuner.operators.base import OutputSpec
+from tuner.guarded import GuardedOutputs, Inputs
 from tuner.poisoned_allocations import PoisonedAllocations
 
 _DELAY_CYCLES = 500_000  # about a quarter of a millisecond, for the host to enqueue a launch meanwhile
 _FLUSH_FACTOR = 2
+_SCRATCH = (float("nan"), 2.5e30)  # what a launch's own allocations hold at first, by turns
 
 
 class Condition(StrEnum):
@@ -36,7 +36,8 @@ class Condition(StrEnum):
 
 ONCE = (Condition.FIRST,)
 TWICE = (Condition.FIRST, Condition.MOVED)
-THOROUGHLY = (Condition.FIRST, Condition.WARM, Condition.MOVED, Condition.REPLAYED, Condition.OTHER_STREAM)
+AT_FULL_SIZE = (Condition.FIRST, Condition.WARM, Condition.MOVED)
+THOROUGHLY = (*AT_FULL_SIZE, Condition.REPLAYED, Condition.OTHER_STREAM)
 
 
 class Gpu(Protocol):
@@ -47,6 +48,9 @@ class Gpu(Protocol):
 
     def current(self) -> tuple[int, int]:
         """The current device, and the handle of its current stream."""
+
+    def restore(self) -> None:
+        """Wait for the current device, and make the device and the stream current that were so at first."""
 
     def capture(self, enqueue: Callable[[], None]) -> Callable[[], None] | None:
         """Record what ``enqueue`` launches without running it; what replays it, or None where it cannot be recorded."""
@@ -61,6 +65,7 @@ class CudaGpu:
     def __init__(self, l2_bytes: int) -> None:
         self._flush = torch.empty(_FLUSH_FACTOR * max(l2_bytes, 2**20), dtype=torch.int8, device="cuda")
         self._stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        self._home: Any = torch.cuda.current_stream()
 
     def flush(self) -> None:
         """Write twice the cache's size."""
@@ -68,7 +73,14 @@ class CudaGpu:
 
     def current(self) -> tuple[int, int]:
         """Index and stream handle."""
-        return torch.cuda.current_device(), int(torch.cuda.current_stream().cuda_stream)
+        device = torch.cuda.current_device()
+        # Asked for after each launch: torch.cuda.current_stream() makes an object, which takes many times as long.
+        return device, int(torch._C._cuda_getCurrentRawStream(device))
+
+    def restore(self) -> None:
+        """What was enqueued elsewhere is done before anything else is enqueued."""
+        torch.cuda.synchronize()
+        torch.cuda.set_stream(self._home)
 
     def capture(self, enqueue: Callable[[], None]) -> Callable[[], None] | None:
         """None where the launch synchronises, or does what else a capture forbids.
@@ -102,59 +114,49 @@ class CudaGpu:
 
 @dataclass(frozen=True)
 class Run:
-    """What one launch left. ``strayed``: it left another device or stream the current one."""
+    """One launch: ``number`` is its place in the outputs. ``strayed``: it left another device or stream current."""
 
     condition: Condition
-    outputs: GuardedOutputs
+    number: int
     strayed: bool = False
 
 
 @dataclass(frozen=True)
 class Launcher:
-    """A candidate's launch, with all that it is given but the inputs."""
+    """A candidate's launch, with the scalars that it is given."""
 
     launch: Callable[..., None]
-    specs: Mapping[str, OutputSpec]
     scalars: Mapping[str, float]
-    device: str
     gpu: Gpu | None = None
 
-    def run(
-        self,
-        conditions: tuple[Condition, ...],
-        places: tuple[GuardedInputs | UnguardedInputs, GuardedInputs | UnguardedInputs],
-        inputs: Mapping[str, torch.Tensor],
-    ) -> list[Run]:
-        """Launch on ``inputs`` under each of the ``conditions`` that this device and this launch allow.
+    def run(self, conditions: tuple[Condition, ...], inputs: Inputs, outputs: GuardedOutputs) -> list[Run]:
+        """Launch on what ``inputs`` are given under each of the ``conditions`` that this device and launch allow.
 
-        The inputs are put into the first of ``places``, or where they are to lie elsewhere into the second. Outputs are
-        filled with NaN and with a large number by turns, and so is what the launch allocates.
+        ``outputs`` has room for as many launches. They are filled with NaN and with a large number by turns, and so is
+        what the launch allocates. A launch that strayed is the last one, and what it left current is made up for.
         """
         runs: list[Run] = []
+        here = self.gpu.current() if self.gpu else (0, 0)
         for number, condition in enumerate(conditions):
-            elsewhere = condition in (Condition.MOVED, Condition.OTHER_STREAM)
-            done = self._one(condition, places[elsewhere], inputs, large=number % 2 == 1)
-            if done is not None:
-                runs.append(done)
+            if not self._launch(condition, number, inputs, outputs):
+                continue
+            strayed = self.gpu is not None and self.gpu.current() != here
+            runs.append(Run(condition, number, strayed))
+            if self.gpu is not None and strayed:
+                self.gpu.restore()
+                break
         return runs
 
-    def _one(
-        self,
-        condition: Condition,
-        place: GuardedInputs | UnguardedInputs,
-        inputs: Mapping[str, torch.Tensor],
-        *,
-        large: bool,
-    ) -> Run | None:
-        gpu, outputs = self.gpu, GuardedOutputs(self.specs, self.device, large=large)
-        before = gpu.current() if gpu else (0, 0)
+    def _launch(self, condition: Condition, number: int, inputs: Inputs, outputs: GuardedOutputs) -> bool:
+        """False where the launch cannot be made under this condition."""
+        gpu, place = self.gpu, place_of(condition)
 
         def call() -> None:
-            self._call(place.tensors, outputs)
+            self._call(inputs.places[place], outputs.tensors[number], _SCRATCH[number % 2])
 
         def prepare() -> None:
-            place.fill(inputs)
-            outputs.poison()
+            inputs.fill(place)
+            outputs.poison(number)
 
         def prepare_and_call() -> None:
             prepare()
@@ -162,28 +164,33 @@ class Launcher:
 
         if gpu is None:
             prepare_and_call()
-            return Run(condition, outputs)
-        if condition is Condition.REPLAYED:
-            place.wipe()
+        elif condition is Condition.REPLAYED:
+            inputs.wipe(place)
             replay = gpu.capture(call)
             prepare()
             if replay is None:
-                return None
+                return False
             replay()
         elif condition is Condition.OTHER_STREAM:
-            place.wipe()
+            inputs.wipe(place)
             gpu.on_busy_stream(prepare_and_call)
+        elif condition is Condition.WARM:
+            outputs.poison(number)
+            call()
         else:
-            if condition is not Condition.WARM:
-                prepare()
+            prepare()
             if condition is Condition.FIRST:
                 gpu.flush()
             call()
-        return Run(condition, outputs, gpu.current() != before)
+        return True
 
-    def _call(self, tensors: Mapping[str, torch.Tensor], outputs: GuardedOutputs) -> None:
-        poison = LARGE[torch.float32] if outputs.large else NAN
+    def _call(self, tensors: Mapping[str, torch.Tensor], outputs: Mapping[str, torch.Tensor], scratch: float) -> None:
         # numpy, on which the interpreter computes, warns where a kernel's infinities meet as they should.
-        with warnings.catch_warnings(), PoisonedAllocations(poison):
+        with warnings.catch_warnings(), PoisonedAllocations(scratch):
             warnings.simplefilter("ignore", RuntimeWarning)
-            self.launch(**tensors, **outputs.tensors, **self.scalars)
+            self.launch(**tensors, **outputs, **self.scalars)
+
+
+def place_of(condition: Condition) -> int:
+    """Which of two places the inputs of such a launch lie in."""
+    return int(condition in (Condition.MOVED, Condition.OTHER_STREAM))

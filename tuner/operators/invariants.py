@@ -22,6 +22,7 @@ _U = FORMATS["fp32"].u
 class Invariant:
     """``excess`` maps the outputs on ``inputs`` to their largest deviation over its tolerance, a scalar on the device.
 
+    Nothing of it is read on the host, which would wait for the device.
     ``name`` says what must hold.
     """
 
@@ -33,7 +34,7 @@ class Invariant:
 def rows_sum_to_one(x: torch.Tensor, profile: PrecisionProfile) -> Invariant:
     """Of the softmax of finite ``x`` [rows, cols]: each row's sum is 1."""
     out, cols = FORMATS[profile.output], x.shape[1]
-    largest = float(x.abs().amax())
+    largest = x.abs().amax().double()
     weight = _weight_error(4 * _U + (FORMATS[profile.input].u if profile.prescaled else 0.0), largest, profile)
     tolerance = 2 * weight + 2 * _sum_error(cols, profile) + 4 * _U + out.u
     tolerance = tolerance * (1 + out.u) + cols * out.eta
@@ -50,7 +51,7 @@ def ones_give_ones(
     """Of attention of finite q and k over a v of ones: the output is 1, and 0 for the first ``dead`` queries."""
     out, p, kv_len, head_dim = FORMATS[profile.output], FORMATS[profile.p], k.shape[2], k.shape[3]
     # |q| |k|^T is at most the product of the lengths of a query and a key.
-    longest = scale * float(_norms(q).amax() * _norms(k).amax())
+    longest = scale * (_norms(q).amax() * _norms(k).amax()).double()
     products = {"ieee": 0.0, "16bit": 0.0, "tf32": 2 * FORMATS["tf32"].u, "tf32x3": 3 * FORMATS["tf32"].u ** 2}
     logit = 2 * sum_terms(head_dim) * FORMATS[profile.accumulator].u + products[profile.dot] + 4 * _U
     logit += FORMATS[profile.input].u if profile.prescaled else 0.0
@@ -74,7 +75,7 @@ def _norms(tensor: torch.Tensor) -> torch.Tensor:
     return lengths
 
 
-def _weight_error(logit: float, largest: float, profile: PrecisionProfile) -> float:
+def _weight_error(logit: float, largest: torch.Tensor, profile: PrecisionProfile) -> torch.Tensor:
     """E where every logit is at most ``largest`` in magnitude, and the error of one is ``logit`` times that."""
     return (logit + 6 * _U) * largest + EXPONENTIALS[profile.exponential]
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 
 import torch
 
@@ -27,10 +29,6 @@ class OutputReference:
     index: tuple[torch.Tensor, ...] | None = None
     has_nan: bool = False
 
-    def select(self, output: torch.Tensor) -> torch.Tensor:
-        """The elements of a candidate's whole ``output`` that ``expected`` covers, as it arranges them."""
-        return output if self.index is None else output[self.index]
-
     def locate(self, position: tuple[int, ...]) -> tuple[int, ...]:
         """Where in the whole output the selection's element ``position`` is."""
         if self.index is None:
@@ -43,6 +41,14 @@ class OutputReference:
         )
         return tuple(int(pick) for pick in picks) + position[indexed:]
 
+    def locate_flat(self, position: int) -> tuple[int, ...]:
+        """The same for the selection's elements counted in their order."""
+        at: list[int] = []
+        for size in reversed(self.expected.shape):
+            position, rest = divmod(position, size)
+            at.append(rest)
+        return self.locate(tuple(reversed(at)))
+
     @property
     def nbytes(self) -> int:
         """Bytes that its tensors take."""
@@ -54,13 +60,39 @@ class OutputReference:
 
 @dataclass(frozen=True)
 class Reference:
-    """The expected outputs of one problem on one set of inputs, by output name."""
+    """The expected outputs of one problem on one set of inputs, by output name.
+
+    ``joined``: all of them as one row, of which those of ``outputs`` are parts, so that they can be compared at once.
+    """
 
     outputs: Mapping[str, OutputReference]
+    joined: OutputReference = field(init=False, repr=False)
 
-    def select(self, name: str, output: torch.Tensor) -> torch.Tensor:
-        """The elements of the candidate's output ``name`` that the reference covers."""
-        return self.outputs[name].select(output)
+    def __post_init__(self) -> None:
+        outputs = self.outputs.values()
+        expected, bound = (
+            tensors[0].reshape(-1) if len(tensors) == 1 else torch.cat([t.reshape(-1) for t in tensors])
+            for tensors in ([o.expected for o in outputs], [o.bound for o in outputs])
+        )
+        object.__setattr__(self, "joined", OutputReference(expected, bound, has_nan=any(o.has_nan for o in outputs)))
+        wanted, bounds = self.parts(expected), self.parts(bound)
+        parts = {n: replace(o, expected=wanted[n], bound=bounds[n]) for n, o in self.outputs.items()}
+        object.__setattr__(self, "outputs", parts)
+
+    def parts(self, joined: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The outputs, each in its shape, that a row like ``joined`` is made of."""
+        lengths = [output.expected.numel() for output in self.outputs.values()]
+        split = torch.split(joined, lengths)
+        return {
+            name: part.view(of.expected.shape) for part, (name, of) in zip(split, self.outputs.items(), strict=True)
+        }
+
+    def locate(self, position: int) -> tuple[str, tuple[int, ...]]:
+        """Which output the element ``position`` of ``joined`` belongs to, and where in the whole output it is."""
+        starts = [0, *accumulate(output.expected.numel() for output in self.outputs.values())]
+        number = bisect_right(starts, position) - 1
+        name, output = list(self.outputs.items())[number]
+        return name, output.locate_flat(position - starts[number])
 
     @property
     def nbytes(self) -> int:

@@ -17,27 +17,37 @@ import torch
 
 from tuner.operators.tensors import seed_of
 
-Tensors = dict[str, torch.Tensor]
-
 
 @dataclass(frozen=True)
 class Variation:
     """How inputs are changed, and outputs changed back.
 
     ``shifts``: by tensor, how far it is rolled along its leading axes. ``signs``: by tensor, +1 or -1 for each element
-    of its last axis, in the tensor's own format.
+    of its last axis: of an input in its own format, of an output in float64.
     """
 
     shifts: Mapping[str, tuple[int, ...]]
     signs: Mapping[str, torch.Tensor]
 
-    def apply(self, inputs: Mapping[str, torch.Tensor]) -> Tensors:
-        """The inputs that the launch is given."""
-        return {name: self._changed(name, tensor, 1) for name, tensor in inputs.items()}
+    def apply(self, inputs: Mapping[str, torch.Tensor], given: Mapping[str, torch.Tensor]) -> None:
+        """Write the inputs that the launch is given into ``given``, tensors of the same shapes and formats."""
+        for name, tensor in inputs.items():
+            self._write(name, tensor, given[name], 1)
 
-    def undo(self, outputs: Mapping[str, torch.Tensor]) -> Tensors:
-        """What the launch would have given for the unchanged inputs."""
-        return {name: self._changed(name, tensor, -1) for name, tensor in outputs.items()}
+    def undo(
+        self, name: str, output: torch.Tensor, into: torch.Tensor, index: tuple[torch.Tensor, ...] | None = None
+    ) -> None:
+        """Write what the launch would have given for the unchanged inputs into ``into``, float64.
+
+        ``index``: of that, the elements that it selects by advanced indexing, of which ``into`` has the shape.
+        """
+        if index is None:
+            self._write(name, output, into, -1)
+            return
+        # Only what is wanted is moved back. Negative places count from the end, so that no remainder is needed.
+        sizes, shifts = output.shape, self.shifts.get(name, ())
+        moved = [at + (by - size) if by else at for at, by, size in zip(index, shifts, sizes, strict=False)]
+        self._signed(name, output[(*moved, *index[len(moved) :])], into)
 
     def place(self, output: str, where: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
         """Where in the output as it was written the element ``where`` of the unchanged one is."""
@@ -45,15 +55,26 @@ class Variation:
         moved = [(at + by) % size for at, by, size in zip(where, shifts, shape, strict=False)]
         return (*moved, *where[len(moved) :])
 
-    def moved(self, name: str, tensor: torch.Tensor, direction: int = 1) -> torch.Tensor:
-        """``tensor``, of the shape of ``name``, with its elements where ``apply`` moves them; -1 moves them back."""
-        shifts = [direction * by for by in self.shifts.get(name, ())]
-        axes = [axis for axis, by in enumerate(shifts) if by]
-        return tensor.roll([shifts[axis] for axis in axes], axes) if axes else tensor
+    def moved(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        """``tensor``, of the shape of the output ``name``, with its elements where ``apply`` moves them."""
+        shifts = self.shifts.get(name, ())
+        return tensor.roll(shifts, tuple(range(len(shifts)))) if shifts else tensor
 
-    def _changed(self, name: str, tensor: torch.Tensor, direction: int) -> torch.Tensor:
-        tensor = self.moved(name, tensor, direction)
-        return tensor * self.signs[name] if name in self.signs else tensor
+    def _write(self, name: str, tensor: torch.Tensor, into: torch.Tensor, direction: int) -> None:
+        pieces = [(tensor, into)]
+        # Copies of pieces run at the memory's speed, which a general roll of a large tensor is far from.
+        for axis, by in enumerate(self.shifts.get(name, ())):
+            if by:
+                size = tensor.shape[axis]
+                pieces = [piece for both in pieces for piece in _rolled(*both, axis, direction * by % size)]
+        for source, target in pieces:
+            self._signed(name, source, target)
+
+    def _signed(self, name: str, tensor: torch.Tensor, into: torch.Tensor) -> None:
+        if name in self.signs:
+            torch.mul(tensor, self.signs[name], out=into)
+        else:
+            into.copy_(tensor)
 
 
 NONE = Variation({}, {})
@@ -75,4 +96,15 @@ def of_heads(sizes: Mapping[str, int], dtype: torch.dtype, device: str, seed: in
     drawn = 2 * torch.randint(2, (2, sizes["head_dim"]), generator=generator) - 1
     of_logits, of_values = drawn.to(device=device, dtype=dtype)
     shifts = {"q": queries, "out": queries, "lse": queries, "k": keys, "v": keys}
-    return Variation(shifts, {"q": of_logits, "k": of_logits, "v": of_values, "out": of_values})
+    return Variation(shifts, {"q": of_logits, "k": of_logits, "v": of_values, "out": of_values.double()})
+
+
+def _rolled(
+    source: torch.Tensor, target: torch.Tensor, axis: int, by: int
+) -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:
+    """The two parts of ``source``, rolled by ``by`` along an axis, and where in ``target`` each of them belongs."""
+    rest = source.shape[axis] - by
+    return (
+        (source.narrow(axis, 0, rest), target.narrow(axis, by, rest)),
+        (source.narrow(axis, rest, by), target.narrow(axis, 0, by)),
+    )
