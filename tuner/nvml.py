@@ -37,6 +37,20 @@ def driver_version() -> str:
         _stop(library)
 
 
+def device_names() -> tuple[str, ...]:
+    """The distinct models of this machine's NVIDIA GPUs; empty where NVML is missing."""
+    library = _start()
+    if library is None:
+        return ()
+    try:
+        handles = [library.nvmlDeviceGetHandleByIndex(index) for index in range(library.nvmlDeviceGetCount())]
+        return tuple(dict.fromkeys(_text(library.nvmlDeviceGetName(handle)) for handle in handles))
+    except library.NVMLError:
+        return ()
+    finally:
+        _stop(library)
+
+
 class DeviceStateReader:
     """Reads one card's state between samples: ``with DeviceStateReader() as reader: state = reader.read()``.
 

@@ -36,7 +36,7 @@ def test_json_is_one_document_and_nothing_else(capsys, winners, tmp_path):
     assert result["losses"][0]["mean"] == pytest.approx(0.15)
     assert [Path(p).name for p in result["files"]] == ["softmax_whole_row_kernel.json", "tuner.provenance.json"]
     _, out, _ = ran(capsys, "export", "--list", "--json")
-    assert [f["name"] for f in json.loads(out)] == ["fla", "flaggems", "flex", "python", "triton"]
+    assert [f["name"] for f in json.loads(out)] == ["fla", "flaggems", "flex", "python", "triton", "vllm_moe"]
 
 
 def test_what_is_left_out_is_said_beside_the_answer(capsys, winners, tmp_path):

@@ -288,7 +288,7 @@ def test_another_package_can_add_a_format(winners, tmp_path):
 
 
 def test_the_shipped_formats_are_listed_and_an_unknown_one_is_refused(tmp_path, winners):
-    assert [f.name for f in tuner.export_formats()] == ["fla", "flaggems", "flex", "python", "triton"]
+    assert [f.name for f in tuner.export_formats()] == ["fla", "flaggems", "flex", "python", "triton", "vllm_moe"]
     assert all(f.summary and f.consumer for f in tuner.export_formats())
     with pytest.raises(UsageError, match=r"there is no export format 'pyton' \(did you mean `python`\?\); known: fla"):
         tuner.export("pyton", tmp_path / "x", db=str(winners))

@@ -23,6 +23,12 @@ def underscored(device: Device) -> str:
     return re.sub(r"[\s/]+", "_", model_name(device))
 
 
+def moe_name(model: str) -> str:
+    """vLLM's fused MoE tables, from a model's name: as ``underscored``, but every H200 is ``NVIDIA_H200``."""
+    name = re.sub(r"[\s/]+", "_", model)
+    return "NVIDIA_H200" if "H200" in name.split("_") else name
+
+
 def arch(device: Device) -> str:
     """``sm_90`` or ``gfx942``."""
     return f"sm_{device.arch}" if isinstance(device.arch, int) else device.arch

@@ -26,6 +26,7 @@ _SHIPPED = {
     "flex": "tuner.exports.flex:FlexOptions",
     "python": "tuner.exports.python_package:PythonPackage",
     "triton": "tuner.exports.triton_module:TritonModule",
+    "vllm_moe": "tuner.exports.vllm_moe:VllmMoe",
 }
 
 

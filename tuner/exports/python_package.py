@@ -15,9 +15,11 @@ from tuner.exports.device_names import arch, model_name
 from tuner.exports.entry import Entry, LeftOut, Selection
 from tuner.exports.formats import Table
 from tuner.exports.losses import NearestRule, fit_nearest
-from tuner.exports.python_operators import CALLABLES
+from tuner.exports.own_callable import declared_as, own_callable, own_module, why_not
+from tuner.exports.python_operators import CALLABLES, Callable
 from tuner.exports.rule_source import RuleSource
 from tuner.exports.templating import check_python, fill
+from tuner.own_operators.files import bare_name
 from tuner.shipped import DISTRIBUTION, version
 from tuner.targets import ARCH_LIMITS
 from tuner.toolchain import torch_version, triton_version
@@ -44,13 +46,14 @@ class PythonPackage:
         if not entries:
             raise UsageError(f"no winner can be called: {left_out[0].what}: {left_out[0].why}")
         operators = sorted({entry.problem.operator for entry in entries})
-        nearest = {op: fit_nearest(op, CALLABLES[op].axes, entries) for op in operators}
+        calls = {op: _call(op) for op in operators}
+        nearest = {op: fit_nearest(op, calls[op].axes, entries) for op in operators}
         rules = {e.rules.key: RuleSource.of(e.rules, e.problem.operator) for e in entries if e.rules is not None}
         generator = f"{DISTRIBUTION} {version()}"
         rule_text = fill("python/_rules.py.j2", rules=[rules[key] for key in sorted(rules)])
         files = {f"variants/{_variant(entry)}.py": entry.variant.source for entry in entries}
         files["variants/__init__.py"] = '"""The winning variants, as they were checked and measured."""\n'
-        files |= {f"_{op}.py": fill(f"python/_{op}.py.j2") for op in operators}
+        files |= {f"_{bare_name(op)}.py": _module(op) for op in operators}
         files |= {
             "_rules.py": rule_text,
             "_device.py": fill("python/_device.py.j2", limits=_limits(selection)),
@@ -64,7 +67,7 @@ class PythonPackage:
             used=tuple((entry, f"variants/{_variant(entry)}.py") for entry in entries),
             left_out=tuple(left_out),
             losses=tuple(nearest[op].loss for op in operators),
-            notes=(f"import {name}; {name}.{operators[0]}(...)",),
+            notes=(f"import {name}; {name}.{bare_name(operators[0])}(...)",),
         )
 
     def validate(self, files: Mapping[str, str]) -> None:
@@ -98,16 +101,27 @@ def _callable_entries(entries: Sequence[Entry]) -> tuple[list[Entry], list[LeftO
     found: dict[object, Entry] = {}
     left_out: list[LeftOut] = []
     for entry in entries:
-        call = CALLABLES.get(entry.problem.operator)
+        own = declared_as(entry.problem.operator)
         why = f"no callable is written for the operator {entry.problem.operator}"
-        if call is not None:
-            why = call.why_not(entry.problem)
-            key = (entry.group, call.shape(entry.problem))
+        if own is not None or entry.problem.operator in CALLABLES:
+            call = _call(entry.problem.operator)
+            why = why_not(own) if own is not None else call.why_not(entry.problem)
+            key = (*entry.group[:3], call.settings(entry.problem), call.shape(entry.problem))
             if not why and found.setdefault(key, entry) is not entry:
                 why = f"a call cannot tell it from {found[key].problem.label}, whose config is used"
         if why:
             left_out.append(LeftOut(f"{entry.problem.label} on {entry.device.name}", why))
     return list(found.values()), left_out
+
+
+def _call(operator: str) -> Callable:
+    own = declared_as(operator)
+    return CALLABLES[operator] if own is None else own_callable(own)
+
+
+def _module(operator: str) -> str:
+    own = declared_as(operator)
+    return fill(f"python/_{operator}.py.j2") if own is None else own_module(own)
 
 
 def _variant(entry: Entry) -> str:
@@ -125,17 +139,17 @@ def _init(
     return fill(
         "python/__init__.py.j2",
         generator=generator,
-        operators=[f"    {CALLABLES[op].line}" for op in operators],
+        operators=[f"    {_call(op).line}" for op in operators],
         devices=[re.sub(r"[^\w ().,+/-]", "_", device) for device in devices],
-        rules=[f"{op}: {nearest[op].text}" for op in operators],
-        names=operators,
-        all_names=sorted(["Choice", "best", "use_device", *operators]),
+        rules=[f"{bare_name(op)}: {nearest[op].text}" for op in operators],
+        names=[bare_name(op) for op in operators],
+        all_names=sorted(["Choice", "best", "use_device", *map(bare_name, operators)]),
     )
 
 
 def _tables(entries: Sequence[Entry], nearest: Mapping[str, NearestRule], rule_text: str) -> str:
     operators = sorted(nearest)
-    calls = {op: CALLABLES[op] for op in operators}
+    calls = {op: _call(op) for op in operators}
     devices: dict[str, dict[str, Any]] = {}
     for entry in entries:
         device = entry.device
@@ -143,16 +157,16 @@ def _tables(entries: Sequence[Entry], nearest: Mapping[str, NearestRule], rule_t
         row |= {"memory_bytes": device.memory_bytes, "entries": {}}
         tables = devices.setdefault(device.key, row)["entries"]
         call = calls[entry.problem.operator]
-        key = (entry.problem.operator, entry.problem.dtype, call.settings(entry.problem))
+        key = (bare_name(entry.problem.operator), entry.problem.dtype, call.settings(entry.problem))
         tables.setdefault(key, {})[call.shape(entry.problem)] = _row(entry)
     values: dict[str, Any] = {
         "devices": list(devices.values()),
-        "weights": {op: tuple(nearest[op].weights.values()) for op in operators},
-        "axes": {op: calls[op].axes for op in operators},
-        "tensors": {op: calls[op].tensors for op in operators},
-        "implied": {op: dict(calls[op].implied) for op in operators},
-        "options": {op: calls[op].options for op in operators},
-        "unset": {op: calls[op].unset for op in operators},
+        "weights": {bare_name(op): tuple(nearest[op].weights.values()) for op in operators},
+        "axes": {bare_name(op): calls[op].axes for op in operators},
+        "tensors": {bare_name(op): calls[op].tensors for op in operators},
+        "implied": {bare_name(op): dict(calls[op].implied) for op in operators},
+        "options": {bare_name(op): calls[op].options for op in operators},
+        "unset": {bare_name(op): calls[op].unset for op in operators},
         "rules_sha256": hashlib.sha256(rule_text.encode()).hexdigest(),
     }
     digest = hashlib.sha256(json.dumps(_plain(list(values.values())), separators=(",", ":")).encode()).hexdigest()

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tuner.device import Device
-from tuner.errors import UsageError
+from tuner.errors import ProblemError, UsageError
 from tuner.exports.entry import Entry, LeftOut, Selection
 from tuner.exports.reading import search_space, times
 from tuner.exports.rules import read_rules
@@ -80,6 +80,10 @@ def winners(store: Store, wanted: Wanted) -> Iterator[StoredWinner]:
 def _entry(store: Store, winner: StoredWinner, wanted: Wanted) -> tuple[Entry | None, str]:
     if winner.record.estimated and not wanted.estimated:
         return None, "it is estimated, not measured; take it with --estimated"
+    try:
+        get(winner.problem.operator)
+    except ProblemError as error:  # of a file that is not named here, or is another one now
+        return None, f"{error}, with --operator"
     trial = store.trial(winner.record.trial_id)
     check = trial.check_report
     if check is None or not check.passed:

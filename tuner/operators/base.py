@@ -79,7 +79,9 @@ class Operator(ABC):
     reduced_axis: str
     example_shape: ClassVar[Mapping[str, int]]
     generic_families: tuple[str, ...] = ("randn",)
-    # Of an operator that a user's file declares: its search space, and what launch() takes.
+    # Of an operator that a user's file declares: the families for further shapes and the tuned one (none: all), its
+    # search space, and what launch() takes.
+    telling_families: tuple[str, ...] = ()
     space_path: Path | None = None
     tensor_names: tuple[str, ...] = ()
 

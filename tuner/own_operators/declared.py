@@ -48,6 +48,9 @@ class DeclaredOperator(Operator):
         self.dtypes = declared.dtypes
         self.reduced_axis = declared.reduced
         self.space_path = path.parent / declared.space
+        self.telling_families = tuple(
+            f for f in ("randn", *list(declared.families)[:1], "spiky") if f not in declared.without
+        )[:2]
         self.tensor_names = tuple(declared.tensors)
         self._rehearsed: set[str] = set()
 
