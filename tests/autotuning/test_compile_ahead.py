@@ -9,13 +9,16 @@ import textwrap
 
 import pytest
 import torch
+import triton
 
 from tests.autotuning import kernels
 from tests.autotuning.standin import FakeCard, Launches
 from tests.programs import environment
+from tuner.autotuning import compile_ahead
 from tuner.autotuning.compile_ahead import CompileKernelJob, compile_job
 from tuner.autotuning.compile_queue import CompileQueue
 from tuner.autotuning.kernel_source import read_kernel_source
+from tuner.errors import MissingError
 from tuner.targets import target
 from tuner.worker.messages import WorkerState
 
@@ -114,7 +117,7 @@ def test_a_kernel_that_cannot_be_made_again_says_nothing_of_its_config(monkeypat
     monkeypatch.setattr("tuner.autotuning.compile_ahead.activate_nothing_driver", lambda device: None)
     given = job()
     assert not isinstance(given, str)
-    broken = CompileKernelJob(given.payload.replace(b"triton.language", b"triton.tanguage"), given.path, given.device)
+    broken = CompileKernelJob(given.payload.replace(b"kernel_source", b"kernel_sourcf"), given.path, given.device)
     answer = broken(WorkerState())
     assert "ModuleNotFoundError" in answer.reason
 
@@ -138,3 +141,49 @@ def test_few_configs_and_unknown_wrappers_are_compiled_by_their_launch(card: Fak
     wrapped.submit(2, type("", (), {"all_kwargs": lambda self: {}})())
     assert wrapped.poll() == [(2, None)]
     assert wrapped.obstacle == "Launches is not known to change nothing but heuristics"
+
+
+def test_processes_that_have_ended_are_started_again_and_what_they_had_is_compiled_by_its_launch(card, monkeypatch):
+    closed = []
+
+    class Gone:
+        """Compile processes that end when they get their second job."""
+
+        def __init__(self):
+            self.pool = self
+            self.size, self.jobs = 4, 0
+
+        def submit(self, number, job):
+            self.jobs += 1
+            if self.jobs > 1:
+                raise MissingError("the process that starts workers ended")
+
+        def close(self):
+            closed.append(self)
+
+    given = Gone()
+    monkeypatch.setattr("tuner.autotuning.compile_queue.compilers", lambda: given)
+    monkeypatch.setattr("tuner.autotuning.compile_queue.discard", lambda found: found.close())
+    source = read_kernel_source(kernels.add)
+    queue = CompileQueue(kernels.add, source, (torch.ones(4),) * 3, {"n": 4}, card.device, "v", 9)
+    for number, block in enumerate((32, 64, 128)):
+        queue.submit(number, triton.Config({"BLOCK": block}))
+    assert sorted(queue.poll()) == [(0, None), (1, None), (2, None)]
+    assert queue.obstacle == "the process that starts workers ended" and closed == [given]
+
+
+def test_processes_of_a_thread_that_ended_are_replaced(monkeypatch):
+    class Fake:
+        ended = False
+
+        def close(self):
+            closed.append(self)
+
+    closed: list[object] = []
+    monkeypatch.setattr(compile_ahead, "Compilers", Fake)
+    monkeypatch.setattr(compile_ahead, "_started", {})
+    monkeypatch.setattr("tuner.autotuning.compile_ahead.atexit.register", lambda *_: None)
+    first = compile_ahead.compilers()
+    assert compile_ahead.compilers() is first
+    first.ended = True
+    assert compile_ahead.compilers() is not first and closed == [first]

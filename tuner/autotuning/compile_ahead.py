@@ -134,6 +134,15 @@ class Compilers:
             wait(busy, _WAIT_S)  # type: ignore[arg-type]
         return self.pool.poll()
 
+    @property
+    def ended(self) -> bool:
+        """Whether they are gone: they end with the thread that started them, which need not be the main one."""
+        try:
+            self._zygote.refuse_ended()
+        except MissingError:
+            return True
+        return False
+
     def close(self) -> None:
         """End them."""
         self.pool.close()
@@ -148,6 +157,8 @@ def compilers() -> Compilers | str:
     """Those of this process (after a fork: new ones), or why there are none."""
     with _lock:
         process = os.getpid()
+        if process in _started and _started[process].ended:
+            _started.pop(process).close()
         if process not in _started:
             try:
                 _started.clear()  # those of the process that this one was forked from are its own to end

@@ -57,9 +57,13 @@ class CompileQueue:
         if self._compilers is not None:
             job = self._job(config)
             if not isinstance(job, str):
-                self._compilers.pool.submit(number, job)
-                self._waiting.add(number)
-                return
+                try:
+                    self._compilers.pool.submit(number, job)
+                    self._waiting.add(number)
+                    return
+                except MissingError as error:
+                    job = str(error)
+                    self._at_launch += self._give_up(job)
             self.obstacle = job
         self._at_launch.append(number)
 
@@ -72,9 +76,7 @@ class CompileQueue:
         try:
             replies = self._compilers.poll()
         except MissingError as error:
-            self.obstacle = str(error)
-            self.close()
-            return [(number, None) for number in self._drop_waiting()]
+            return [(number, None) for number in self._give_up(str(error))]
         for number, reply in replies:
             if number not in self._waiting:
                 continue  # of a tuning that was broken off
@@ -93,10 +95,13 @@ class CompileQueue:
             discard(self._compilers)
         self._compilers = None
 
-    def _drop_waiting(self) -> list[int]:
-        dropped = sorted(self._waiting)
+    def _give_up(self, why: str) -> list[int]:
+        """Go on without other processes; returns what was on its way."""
+        self.obstacle = why
+        self.close()
+        waiting = sorted(self._waiting)
         self._waiting.clear()
-        return dropped
+        return waiting
 
     def _start(self) -> None:
         found = self._source.obstacle or compilers()
