@@ -25,7 +25,9 @@ from tuner.trial import CheckReport
 
 SOFTMAX = get("softmax")
 PROBLEM = SOFTMAX.problem({"rows": 512, "cols": 4096}, "bf16")
+FULL_SIZE = SOFTMAX.problem({"rows": 2048, "cols": 4096}, "bf16")
 KEPT: dict[int, torch.Tensor] = {}
+CALLS: list[None] = []
 OWN_STREAM: Any = None
 
 
@@ -60,9 +62,23 @@ def reads_scratch_first(x: torch.Tensor, out: torch.Tensor) -> None:
     out.copy_(torch.softmax(x.float(), dim=1) + 0 * torch.empty_like(x, dtype=torch.float32))
 
 
+def leaves_its_stream_on_large_numbers(x: torch.Tensor, out: torch.Tensor) -> None:
+    honest(x, out)
+    if float(x.abs().amax()) > 100.0:
+        torch.cuda.set_stream(torch.cuda.Stream())
+
+
+def wavers_at_full_size(x: torch.Tensor, out: torch.Tensor) -> None:
+    honest(x, out)
+    if len(x) == FULL_SIZE.sizes["rows"]:
+        out[-1, -1] *= 1 + len(CALLS) / 64  # right the first time
+        CALLS.append(None)
+
+
 def verdict(launch: Any) -> list[Any]:
     profile = PrecisionProfile("bf16", "bf16", tiles=2)
-    checks = tuple(PlannedCheck(PROBLEM, family, profile, thorough=True) for family in ("randn", "huge"))
+    small = tuple(PlannedCheck(PROBLEM, family, profile, thorough=True) for family in ("randn", "huge"))
+    checks = (*small, PlannedCheck(FULL_SIZE, "randn", profile, thorough=True, full_size=True))
     gpu = CudaGpu(2**26)
     report = check(launch, SOFTMAX, CheckPlan(checks), "cuda", 0, variation=7, gpu=gpu)
     torch.cuda.set_stream(torch.cuda.default_stream())
@@ -99,7 +115,7 @@ def main(what: str, folder: Path) -> Any:
             launch.__name__: verdict(launch)
             for launch in (
                 honest, on_a_stream_of_its_own, leaves_its_stream, keeps_by_address, reads_on_the_host,
-                reads_scratch_first,
+                reads_scratch_first, leaves_its_stream_on_large_numbers, wavers_at_full_size,
             )
         }  # fmt: skip
     if what == "exponential":

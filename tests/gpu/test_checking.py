@@ -37,6 +37,9 @@ def test_launches_under_every_condition_are_told_apart(tmp_path: Path) -> None:
     assert "stream" in wrong["on_a_stream_of_its_own"] or "CUDA graph" in wrong["on_a_stream_of_its_own"]
     assert "left another device or stream current" in wrong["leaves_its_stream"]
     assert wrong["keeps_by_address"].startswith("huge at")
+    assert wrong["leaves_its_stream_on_large_numbers"].startswith("huge at")
+    assert "left another device or stream current" in wrong["leaves_its_stream_on_large_numbers"]
+    assert wrong["wavers_at_full_size"].startswith("randn at softmax rows=2048")
     assert "NaN" in wrong["reads_scratch_first"] or "never written" in wrong["reads_scratch_first"]
 
 
