@@ -357,7 +357,7 @@ def test_aliases_cannot_make_a_small_file_large(tmp_path: Path) -> None:
 
 
 def test_a_file_above_one_mebibyte_is_not_read(tmp_path: Path) -> None:
-    assert "larger than 1048576 bytes" in str(refusal(tmp_path, SPACE + "#" * (1 << 20)))
+    assert "larger than 524288 bytes" in str(refusal(tmp_path, SPACE + "#" * (1 << 19)))
 
 
 def test_a_file_that_is_not_utf8_says_in_which_line(tmp_path: Path) -> None:

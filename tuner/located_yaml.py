@@ -16,10 +16,12 @@ import yaml
 
 from tuner.errors import SpaceError
 
-MAX_BYTES = 1 << 20
+MAX_BYTES = 1 << 19
 MAX_NODES = 20_000
 """Nodes after aliases are expanded, so that a few lines of aliases cannot become billions of values."""
 MAX_DEPTH = 20
+MAX_DIGITS = 100
+"""Longer numbers are none that anybody means; those of base 60 (``1:30``) take time that grows with the square."""
 
 Where = tuple[str | int, ...]
 
@@ -56,9 +58,17 @@ def dotted(where: Sequence[str | int]) -> str:
 
 def read_yaml(path: Path) -> Located:
     """Read the file at ``path``. Raises ``SpaceError`` where it cannot be read, is no YAML, or exceeds the limits."""
-    text = _text(path)
+    return parse_yaml(_text(path), path)
+
+
+def parse_yaml(text: str, path: Path) -> Located:
+    """Read ``text``, which errors call ``path``. Raises ``SpaceError`` where it is no YAML, or exceeds the limits."""
+    if len(text) > MAX_BYTES:
+        raise SpaceError(path, 0, "", f"larger than {MAX_BYTES} bytes", "check that it is the right file, or split it")
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        node = yaml.compose(text, Loader=_Bounded)
+    except _Limit as limit:
+        raise SpaceError(path, limit.line, "", *limit.said) from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = " ".join(part for part in (error.context, error.problem) if part)
@@ -68,8 +78,6 @@ def read_yaml(path: Path) -> Located:
         line = text.count("\n", 0, position) + 1 if isinstance(position, int) else 0
         problem = " ".join(str(error).split("\n")[0].split())
         raise SpaceError(path, line, "", f"not valid YAML: {problem}", "correct it") from None
-    except RecursionError:
-        raise SpaceError(path, 0, "", f"nested deeper than {MAX_DEPTH} levels", "flatten it") from None
     located = Located(path)
     if node is not None:
         located.data = _Reading(located).plain(node, ())
@@ -96,6 +104,40 @@ def _text(path: Path) -> str:
         raise SpaceError(path, line, "", "not UTF-8", "save the file as UTF-8") from None
 
 
+class _Limit(Exception):
+    """Where a limit is met while nodes are made, and what is said of it: the problem and the remedy."""
+
+    def __init__(self, line: int, said: tuple[str, str]) -> None:
+        super().__init__(*said)
+        self.line, self.said = line, said
+
+
+_TOO_MANY = (f"more than {MAX_NODES} values (aliases count each time)", "split the file")
+_TOO_DEEP = (f"nested deeper than {MAX_DEPTH} levels", "flatten it")
+
+
+class _Bounded(yaml.SafeLoader):
+    """Stops at the limits while it reads: making all nodes first would take minutes for a file of a few hundred KB."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self.depth = self.count = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        line = self.peek_event().start_mark.line + 1  # type: ignore[no-untyped-call]
+        is_key = index is None and isinstance(parent, yaml.MappingNode)
+        self.count += not is_key
+        if self.count > MAX_NODES:
+            raise _Limit(line, _TOO_MANY)
+        if self.depth > MAX_DEPTH:
+            raise _Limit(line, _TOO_DEEP)
+        self.depth += 1
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self.depth -= 1
+
+
 class _Reading:
     """One walk over a node tree."""
 
@@ -109,11 +151,9 @@ class _Reading:
         self.located.lines.setdefault(where, line)
         self.nodes += 1
         if self.nodes > MAX_NODES:
-            raise SpaceError(
-                self.located.path, line, "", f"more than {MAX_NODES} values (aliases count each time)", "split the file"
-            )
+            raise SpaceError(self.located.path, line, "", *_TOO_MANY)
         if len(where) > MAX_DEPTH:
-            raise SpaceError(self.located.path, line, "", f"nested deeper than {MAX_DEPTH} levels", "flatten it")
+            raise SpaceError(self.located.path, line, "", *_TOO_DEEP)
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, where)
         if isinstance(node, yaml.SequenceNode):
@@ -153,6 +193,8 @@ class _Reading:
                 "write plain text, numbers, true/false, lists or mappings",
             )
         try:
+            if kind in ("int", "float") and len(node.value) > MAX_DIGITS:
+                raise ValueError("too long for a number")
             value = self.scalars.construct_object(node)
         except (ValueError, TypeError, KeyError, IndexError, yaml.YAMLError):
             value = math.nan

@@ -22,7 +22,7 @@ def stranger(path: Path) -> None:
     configs = [f"template=whole_row,num_warps={warps}" for warps in (1, 2, 4)]
     store_winner(path, softmax(64, 1024), *configs)
     store_winner(path, softmax(64, 2048), *configs[:2], stack=ESTIMATED)
-    store_winner(path, attention(128), "template=pointer,BLOCK_M=64,BLOCK_N=32,num_warps=4")
+    store_winner(path, attention(128), "template=pointer,BLOCK_M=128,BLOCK_N=32,num_warps=4")
 
 
 def reading_commands(database: Path, output: Path) -> Iterator[tuple[str, ...]]:

@@ -11,8 +11,8 @@ from sqlalchemy import text
 
 from tests.exports.stored_winners import softmax, store_winner
 from tuner.errors import StoreError
+from tuner.plain_json import read_json, write_json
 from tuner.store.engine import MOST_VALUE_BYTES
-from tuner.store.plain_json import read_json, write_json
 from tuner.store.store import Store
 
 ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT"

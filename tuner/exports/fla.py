@@ -24,6 +24,7 @@ from tuner.exports.device_names import alphanumeric
 from tuner.exports.entry import Entry, Selection
 from tuner.exports.formats import Table
 from tuner.exports.losses import leave_one_out, loss_elsewhere
+from tuner.exports.own_files import MOST_PARSED_BYTES, read
 from tuner.exports.provenance import SUFFIX
 
 MODES = ("disabled", "strict", "fuzzy", "full", "default", "always")
@@ -136,16 +137,16 @@ class FlaCache:
 
     def _file_check(self, path: Path) -> Check:
         try:
-            text = path.read_text(encoding="utf-8")
+            text = (read(path, MOST_PARSED_BYTES) or b"").decode()
             self.validate({path.name: text})
-        except (OSError, UnicodeDecodeError) as error:
-            return Check(path.name, Status.MISSING, str(error), "export it again")
         except UsageError as error:
             return Check(path.name, Status.WARNING, str(error), "export it again, unless you wrote it yourself")
-        data = json.loads(text)
+        except (RecursionError, ValueError) as error:  # no text, or numbers beyond all measure
+            return Check(path.name, Status.MISSING, str(error), "export it again")
+        model = FileModel.model_validate_json(text)
         from tuner.toolchain import triton_version
 
-        entries, made_for = len(data["autotune_entries"]), data["triton_version"]
+        entries, made_for = len(model.autotune_entries), model.triton_version
         if made_for != triton_version():
             remedy = f"fla loads it all the same; tune again with Triton {triton_version()}"
             return Check(path.name, Status.WARNING, f"{entries} entries, of Triton {made_for}", remedy)

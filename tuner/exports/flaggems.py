@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib import metadata
+from pathlib import Path
 from typing import Annotated
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from tuner.doctor import Check, Status
-from tuner.errors import UsageError
+from tuner.errors import SpaceError, UsageError
 from tuner.exports.entry import Entry, LeftOut, Selection
 from tuner.exports.formats import Table
 from tuner.exports.losses import leave_one_out
 from tuner.exports.seeds import Tiles, attention_tiles
+from tuner.located_yaml import parse_yaml
 
 # `keep()` of ops/flash_kernel.py: BLOCK_M, BLOCK_N, num_warps. Every other candidate is dropped when it is imported.
 KEPT = ((128, 32, 4), (128, 128, 8))
@@ -96,8 +98,8 @@ class FlagGems:
         """Known fields only, and candidates that pass FlagGems' own filter: with none its flash kernel cannot run."""
         for path, text in files.items():
             try:
-                model = _FILE.validate_python(yaml.safe_load(text))
-            except (ValidationError, yaml.YAMLError) as error:
+                model = _FILE.validate_python(parse_yaml(text, Path(path or "tune_configs.yaml")).data)
+            except (ValidationError, SpaceError) as error:
                 raise UsageError(f"{path}: {str(error).splitlines()[0]}; FlagGems would not load it as meant") from None
             for name, candidates in model.items():
                 for c in candidates:

@@ -6,15 +6,53 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from tuner.canonical import digest
 from tuner.exports.entry import Entry, LeftOut
 from tuner.exports.formats import Exporter, Table
+from tuner.exports.own_files import is_inside
+from tuner.plain_json import read_json
 from tuner.shipped import DISTRIBUTION, version
 
 VERSION = 1
 SUFFIX = ".provenance.json"
+
+
+def _inside(name: str) -> str:
+    if not is_inside(name):
+        raise ValueError("not the name of a file of a table")
+    return name
+
+
+class SidecarEntry(BaseModel):
+    """The form of one entry, as far as it is read again."""
+
+    device: str
+    estimated: bool
+    variant: str
+    problem: dict[str, Any]
+    config: dict[str, Any]
+
+
+class SidecarStack(BaseModel):
+    """The form of one software stack, as far as it is read again."""
+
+    triton: str
+
+
+class Sidecar(BaseModel):
+    """The form of the file, as far as it is read again. It may be a stranger's: anybody can make its digest."""
+
+    model_config = ConfigDict(strict=True)
+    format: str
+    generator: str
+    files: dict[Annotated[str, AfterValidator(_inside)], str]
+    entries: list[SidecarEntry]
+    devices: dict[str, dict[str, Any]]
+    stacks: dict[str, SidecarStack]
 
 
 def sidecar_path(single_file: bool) -> str:
@@ -50,16 +88,16 @@ def sha256(text: str | bytes) -> str:
 def read_provenance(text: str) -> Mapping[str, Any] | None:
     """What a sidecar says; None where the text is none of ours, truncated, or changed since it was written."""
     try:
-        data = json.loads(text)
-    except ValueError:
+        data = read_json(text)
+        if not isinstance(data, dict) or data.get("provenance_version") != VERSION:
+            return None
+        said = data.pop("digest", None)
+        if said != digest(data, 64):
+            return None
+        Sidecar.model_validate(data)
+    except ValueError:  # pydantic's is one
         return None
-    if not isinstance(data, dict) or data.get("provenance_version") != VERSION:
-        return None
-    said = data.pop("digest", None)
-    try:
-        return data if said == digest(data, 64) else None
-    except ValueError:
-        return None
+    return data
 
 
 def _entry(entry: Entry) -> dict[str, Any]:

@@ -5,7 +5,6 @@ It is read back from the text that is stored with each study, so the files of th
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -17,7 +16,7 @@ from tuner.config import Config, Value
 from tuner.device import Device
 from tuner.errors import ExpressionError, SpaceError
 from tuner.expression import Expression
-from tuner.located_yaml import read_yaml
+from tuner.located_yaml import parse_yaml
 from tuner.numerics import FORMATS
 from tuner.problem import Problem, Scalar
 
@@ -100,14 +99,11 @@ def read_rules(space_text: str, template: str) -> Rules | None:
 
     Expressions are parsed in the language of search spaces; nothing in the text is run.
     """
-    with tempfile.TemporaryDirectory(prefix="tuner-space-") as folder:
-        path = Path(folder) / "space.yaml"
-        path.write_text(space_text, encoding="utf-8")
-        try:
-            entry = read_yaml(path).data["templates"][template]
-            return _rules(template, entry)
-        except (SpaceError, ExpressionError, KeyError, TypeError, AttributeError):
-            return None
+    try:
+        entry = parse_yaml(space_text, Path("space.yaml")).data["templates"][template]
+        return _rules(template, entry)
+    except (SpaceError, ExpressionError, KeyError, TypeError, AttributeError):
+        return None
 
 
 def _rules(template: str, entry: Mapping[str, Any]) -> Rules:

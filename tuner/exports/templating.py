@@ -37,7 +37,7 @@ def check_python(name: str, text: str) -> ast.Module:
     """The syntax tree of a generated file. Raises ``UsageError`` where it is not Python."""
     try:
         return ast.parse(text)
-    except (SyntaxError, ValueError) as error:
+    except (MemoryError, RecursionError, SyntaxError, ValueError) as error:
         raise UsageError(f"{name}: is not Python ({error}); export it again") from None
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tuner.errors import UsageError
+from tuner.exports.own_files import place, read
 from tuner.exports.provenance import read_provenance, sha256, sidecar_path
 
 
@@ -20,8 +22,8 @@ class Destination:
     single_file: bool
 
     def file(self, name: str) -> Path:
-        """The file of a table's ``name`` (``""``: the path itself)."""
-        return self.path / name if name else self.path
+        """The file of a table's ``name`` (``""``: the path itself). Raises ``UsageError`` where it leads elsewhere."""
+        return place(self.path, name) if name else self.path
 
     @property
     def sidecar(self) -> Path:
@@ -47,13 +49,13 @@ class State:
 def state(destination: Destination, names: Iterable[str] = ()) -> State:
     """How what is there compares with its provenance. ``names``: further files that are looked for."""
     recorded: Mapping[str, str] = {}
-    sidecar = _read(destination.sidecar)
+    sidecar = read(destination.sidecar)
     data = None if sidecar is None else read_provenance(sidecar.decode("utf-8", "replace"))
     if data is not None:
         recorded = data["files"]
     changed, foreign, missing = [], [], []
     for name in sorted({*recorded, *names}):
-        found = _read(destination.file(name))
+        found = read(destination.file(name))
         if found is None:
             missing += [name] if name in recorded else []
         elif name not in recorded:
@@ -73,7 +75,7 @@ def write(destination: Destination, files: Mapping[str, str], sidecar: str, *, r
     """
     before = state(destination, files)
     for name in before.foreign:
-        if _read(destination.file(name)) != files[name].encode():
+        if read(destination.file(name)) != files[name].encode():
             raise UsageError(
                 f"{destination.file(name)} was not written by `tuner export`, so it is not replaced; "
                 "choose another path, or move it away"
@@ -96,20 +98,12 @@ def write(destination: Destination, files: Mapping[str, str], sidecar: str, *, r
     return [*(destination.file(name) for name in files), destination.sidecar]
 
 
-def _read(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}; choose another --output") from error
-
-
 def _write_whole(path: Path, text: str) -> None:
     """Beside it, then renamed over it: a reader sees the old file or the new one."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
-        with partial.open("w", encoding="utf-8", newline="\n") as handle:
+        # A new file: nothing that somebody has put there is opened.
+        with partial.open("x", encoding="utf-8", newline="\n") as handle:
             handle.write(text)
             handle.flush()
             os.fsync(handle.fileno())

@@ -17,9 +17,9 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from sqlalchemy.pool import QueuePool, StaticPool
 
 from tuner.errors import StoreError
+from tuner.plain_json import read_json, write_json
 from tuner.store.failures import is_busy
 from tuner.store.location import without_password
-from tuner.store.plain_json import read_json, write_json
 
 SUFFIXES = (".db", ".sqlite", ".sqlite3")
 WRITES = "tuner_writes"

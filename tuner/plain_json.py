@@ -1,4 +1,4 @@
-"""JSON in and out of columns: finite numbers of 64 bits, and no nesting that would exhaust the stack."""
+"""JSON of columns and of the files beside tables: finite numbers of 64 bits, no nesting that exhausts the stack."""
 
 from __future__ import annotations
 
