@@ -21,7 +21,8 @@ from tuner.poisoned_allocations import PoisonedAllocations
 
 _DELAY_CYCLES = 500_000  # about a quarter of a millisecond, for the host to enqueue a launch meanwhile
 _FLUSH_FACTOR = 2
-_SCRATCH = (float("nan"), 2.5e30)  # what a launch's own allocations hold at first, by turns
+# What a launch's own allocations hold at first, by turns; a mode takes longer to make than to use.
+_SCRATCH = (PoisonedAllocations(float("nan")), PoisonedAllocations(2.5e30))
 
 
 class Condition(StrEnum):
@@ -184,9 +185,11 @@ class Launcher:
             call()
         return True
 
-    def _call(self, tensors: Mapping[str, torch.Tensor], outputs: Mapping[str, torch.Tensor], scratch: float) -> None:
+    def _call(
+        self, tensors: Mapping[str, torch.Tensor], outputs: Mapping[str, torch.Tensor], scratch: PoisonedAllocations
+    ) -> None:
         # numpy, on which the interpreter computes, warns where a kernel's infinities meet as they should.
-        with warnings.catch_warnings(), PoisonedAllocations(scratch):
+        with warnings.catch_warnings(), scratch:
             warnings.simplefilter("ignore", RuntimeWarning)
             self.launch(**tensors, **outputs, **self.scalars)
 
