@@ -11,9 +11,10 @@ import pytest
 import torch
 import triton
 
+import tuner
 from tests.autotuning import kernels
 from tests.autotuning.standin import FakeCard, Launches
-from tests.programs import environment
+from tests.programs import environment, import_path
 from tuner.autotuning import compile_ahead
 from tuner.autotuning.compile_ahead import CompileKernelJob, compile_job
 from tuner.autotuning.compile_queue import CompileQueue
@@ -187,3 +188,25 @@ def test_processes_of_a_thread_that_ended_are_replaced(monkeypatch):
     assert compile_ahead.compilers() is first
     first.ended = True
     assert compile_ahead.compilers() is not first and closed == [first]
+
+
+@pytest.mark.slow
+def test_what_does_not_compile_or_fit_is_refused_without_a_launch(card, monkeypatch):
+    launched = []
+
+    def run(*args, BLOCK, **_):
+        launched.append(BLOCK)
+        card.work(float(BLOCK))
+
+    card.device = target("sm_86")  # whose blocks have 99 KiB of shared memory
+    monkeypatch.setattr(kernels.product, "run", run)
+    monkeypatch.setenv("PYTHONPATH", import_path())
+    kernel = tuner.autotune([triton.Config({"BLOCK": b}, num_warps=8) for b in (32, 16, 100, 128)], key=["m", "n", "k"])
+    a = torch.ones(128, 128)
+    tuned = kernel(kernels.product)
+    tuned[(1,)](a, a, torch.zeros(128, 128), 128, 128, 128)
+    assert set(launched) == {16, 32} and tuned.best_config.kwargs == {"BLOCK": 16}
+    trials = {t.trial.config.values["BLOCK"]: t.trial for t in tuner.show("1").trials}
+    assert trials[100].outcome == "compile_error" and "power of 2" in trials[100].reason
+    assert trials[128].outcome == "out_of_resources" and "shared memory: needs" in trials[128].reason
+    assert trials[16].compile_report.kernels[0].threads == 256
