@@ -6,8 +6,7 @@ import json
 import subprocess
 import sys
 
-import pytest
-
+from tests.checkout import checkout
 from tests.programs import environment
 
 SCRIPT = """
@@ -42,7 +41,6 @@ print(json.dumps([ours, twice.best_config.kwargs["BLOCK"], said, len(twice.cache
 """
 
 
-@pytest.mark.slow
 def test_a_kernel_under_the_interpreter_and_under_torch_compile_is_right_and_is_not_timed(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
@@ -56,3 +54,12 @@ def test_a_kernel_under_the_interpreter_and_under_torch_compile_is_right_and_is_
     assert warnings == ["script.twice: kernels are interpreted, so nothing is timed; the first valid config is used"]
     assert (block, hooked, choices) == (32, [], 3)
     assert not (tmp_path / "tuner.db").exists()
+
+
+def test_the_example_runs_without_a_gpu(tmp_path):
+    own = {"TRITON_INTERPRET": "1", "TUNER_CACHE": str(tmp_path / "cache"), "TUNER_DB": str(tmp_path / "tuner.db")}
+    done = subprocess.run(
+        [sys.executable, str(checkout() / "examples/autotuned_add.py")],
+        capture_output=True, text=True, env={**environment(), **own}, timeout=120,
+    )  # fmt: skip
+    assert done.stdout.startswith("y = [1.0], with BLOCK: 256, num_warps: 2"), done.stderr
