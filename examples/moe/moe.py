@@ -70,7 +70,7 @@ def expert_products_kernel(
 def launch(
     a, w, pairs, starts, out, *, EXPERTS, BLOCK_SIZE_M, BLOCK_SIZE_N, BLOCK_SIZE_K, GROUP_SIZE_M, num_warps, num_stages
 ):
-    """a [tokens, hidden], w [experts, width, hidden], pairs [tokens * topk], starts [experts + 1]; out [pairs, width]."""
+    """a [tokens, hidden], w [experts, width, hidden], pairs [tokens * topk], starts [experts + 1]; out [pairs, ...]."""
     experts, width, hidden = w.shape
     total = pairs.shape[0]
     tiles_m = total // BLOCK_SIZE_M + min(experts, total)  # the most that the pairs can take, however they fall

@@ -323,7 +323,7 @@ def test_time_prints_the_measurement_beside_the_anchor(api, cli, values):
 
 def test_operators_says_how_many_configs_are_valid(api, cli):
     ran = cli("operators", "--target", "a100")
-    assert api.calls[0][2] == {"target": "a100"}
+    assert api.calls[0][2] == {"target": "a100", "operator": None}
     assert "online, whole_row" in ran.out
     assert "360 valid configs for softmax rows=4096 cols=4096" in ran.out and "on sm_90" in ran.out
     assert json.loads(cli("operators", "--json").out)[0]["valid_configs"] == 360

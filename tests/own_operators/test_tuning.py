@@ -87,3 +87,15 @@ def test_a_reference_that_fails_in_a_worker_alone_says_its_place(write):
     with pytest.raises(tuner.TunerError, match=r"scaled.py:20: reference\(\) raised IndexError") as error:
         tuner.check(tuner.make_problem(text, SIZES, "fp32"))
     assert "\n" not in str(error.value)
+
+
+def test_commands_take_it_as_an_argument_or_as_an_option_and_not_as_both(write, capsys):
+    text = write()
+    shape = ["--shape", "rows=20,cols=100", "--dtype", "fp16"]
+    assert command(["render", "--operator", text, *shape]) == 0
+    assert "def scale_kernel(" in capsys.readouterr().out
+    assert command(["operators", "--operator", text, "--json"]) == 0
+    (listed,) = json.loads(capsys.readouterr().out)
+    assert listed["name"].startswith("scaled@") and listed["valid_configs"] == 3
+    assert command(["best", "softmax", "--operator", text, *shape]) == 2
+    assert "both say what is computed; give one of them" in capsys.readouterr().err

@@ -8,13 +8,14 @@ import typer
 
 from tuner.cli import options
 from tuner.cli.output import answer_only, note, print_json
-from tuner.cli.problem_arguments import read_problem
+from tuner.cli.problem_arguments import read_problem, the_operator
 from tuner.own_operators.files import spoken_name
 from tuner.problem import Problem
 
 
 def best(
-    operator: options.OperatorName,
+    operator: options.OperatorName = None,
+    named: options.NamedOperator = None,
     shape: options.Shape = None,
     dtype: options.Dtype = None,
     causal: options.Causal = None,
@@ -36,7 +37,7 @@ def best(
     """
     from tuner.cli.winner_view import print_winner
 
-    problem = read_problem(operator, shape, dtype, causal, scale, option)
+    problem = read_problem(the_operator(operator, named), shape, dtype, causal, scale, option)
     with answer_only(json):
         from tuner import api
 

@@ -9,7 +9,7 @@ import typer
 
 from tuner.cli import options
 from tuner.cli.output import answer_only, plain, print_json, say
-from tuner.cli.problem_arguments import read_problem
+from tuner.cli.problem_arguments import read_problem, the_operator
 
 if TYPE_CHECKING:
     from tuner.results import TimeResult
@@ -40,7 +40,8 @@ Precision = Annotated[
 
 
 def check(
-    operator: options.OperatorName,
+    operator: options.OperatorName = None,
+    named: options.NamedOperator = None,
     shape: options.Shape = None,
     dtype: options.Dtype = None,
     causal: options.Causal = None,
@@ -65,7 +66,7 @@ def check(
       tuner check softmax --shape rows=64,cols=1000 --dtype bf16 --config template=online,BLOCK_COLS=1024
       tuner check softmax --shape rows=64,cols=1000 --dtype bf16 --file my_kernel.py --config BLOCK=256
     """
-    problem = read_problem(operator, shape, dtype, causal, scale, option)
+    problem = read_problem(the_operator(operator, named), shape, dtype, causal, scale, option)
     own: dict[str, Any] = {"file": file, "tiles": tiles, "precision": precision}
     own = {name: value for name, value in own.items() if value is not None}
     with answer_only(json):
@@ -81,7 +82,8 @@ def check(
 
 
 def time(
-    operator: options.OperatorName,
+    operator: options.OperatorName = None,
+    named: options.NamedOperator = None,
     shape: options.Shape = None,
     dtype: options.Dtype = None,
     causal: options.Causal = None,
@@ -99,7 +101,7 @@ def time(
     Example:
       tuner time softmax --shape rows=4096,cols=4096 --dtype bf16 --config template=online,num_warps=8
     """
-    problem = read_problem(operator, shape, dtype, causal, scale, option)
+    problem = read_problem(the_operator(operator, named), shape, dtype, causal, scale, option)
     with answer_only(json):
         from tuner import api
 

@@ -7,6 +7,7 @@ from tuner.cli.output import answer_only, print_json, say
 
 
 def operators(
+    operator: options.OfOperator = None,
     target: options.Target = None,
     db: options.Db = None,
     json: options.Json = False,
@@ -22,7 +23,7 @@ def operators(
     with answer_only(json):
         from tuner import api
 
-        found = api.list_operators(target=target)
+        found = api.list_operators(target=target, operator=operator)
     if json:
         print_json(found)
         return

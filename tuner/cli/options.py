@@ -8,7 +8,12 @@ from typing import Annotated
 import typer
 
 OperatorName = Annotated[
-    str, typer.Argument(metavar="OPERATOR", help="What is computed; see `tuner operators`. Of your own: FILE.py:NAME.")
+    str | None,
+    typer.Argument(metavar="OPERATOR", help="What is computed; see `tuner operators`. Of your own: FILE.py:NAME."),
+]
+NamedOperator = Annotated[
+    str | None,
+    typer.Option("--operator", metavar="NAME", help="The same as OPERATOR, as an option.", show_default=False),
 ]
 Db = Annotated[
     str | None,

@@ -6,6 +6,15 @@ from tuner.errors import UsageError
 from tuner.problem import Problem, Scalar
 
 
+def the_operator(operator: str | None, named: str | None) -> str:
+    """The operator that a command was given, as an argument or with ``--operator``. Raises ``UsageError``."""
+    if operator is not None and named is not None:
+        raise UsageError(f"{operator} and --operator {named} both say what is computed; give one of them")
+    if operator is None and named is None:
+        raise UsageError("Missing argument OPERATOR: what is computed? `tuner operators` lists what is known")
+    return str(operator if named is None else named)
+
+
 def read_problem(
     operator: str,
     shape: list[str] | None,

@@ -9,12 +9,13 @@ import typer
 
 from tuner.cli import options
 from tuner.cli.output import answer_only, note, print_data, print_json
-from tuner.cli.problem_arguments import read_problem
+from tuner.cli.problem_arguments import read_problem, the_operator
 from tuner.errors import UsageError
 
 
 def render(
-    operator: options.OperatorName,
+    operator: options.OperatorName = None,
+    named: options.NamedOperator = None,
     shape: options.Shape = None,
     dtype: options.Dtype = None,
     causal: options.Causal = None,
@@ -50,7 +51,7 @@ def render(
     """
     if best and config is not None:
         raise UsageError("--best and --config exclude each other; give one of them")
-    problem = read_problem(operator, shape, dtype, causal, scale, option)
+    problem = read_problem(the_operator(operator, named), shape, dtype, causal, scale, option)
     with answer_only(json):
         from tuner import api
 

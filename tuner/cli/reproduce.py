@@ -17,6 +17,7 @@ def reproduce(
     measurement: Annotated[
         int, typer.Argument(metavar="MEASUREMENT", min=1, help="Its number, from `tuner query measurements`.")
     ],
+    operator: options.OfOperator = None,
     trust_source: Annotated[
         bool,
         typer.Option("--trust-source", help="Run the stored source though this installation does not render it so."),
@@ -38,7 +39,7 @@ def reproduce(
     with answer_only(json):
         from tuner import api
 
-        result = api.reproduce(measurement, space=space, trust_source=trust_source, seed=seed, db=db)
+        result = api.reproduce(measurement, operator=operator, space=space, trust_source=trust_source, seed=seed, db=db)
     if json:
         print_json(reproduction_json(result))
     else:

@@ -11,7 +11,7 @@ import typer
 from tuner.cli import EXIT_INTERRUPTED, options
 from tuner.cli.budget import read_seconds, read_trials
 from tuner.cli.output import answer_only, err, note, plain, print_json, say
-from tuner.cli.problem_arguments import read_problem
+from tuner.cli.problem_arguments import read_problem, the_operator
 from tuner.errors import StudyFailedError, UsageError
 from tuner.events import Event, Progress, TrialFinished
 from tuner.problem import Problem
@@ -24,8 +24,12 @@ if TYPE_CHECKING:
 
 def tune(
     operator: Annotated[
-        str | None, typer.Argument(metavar="[OPERATOR]", help="What is computed; see `tuner operators`.")
+        str | None,
+        typer.Argument(
+            metavar="[OPERATOR]", help="What is computed; see `tuner operators`. Of your own: FILE.py:NAME."
+        ),
     ] = None,
+    named: options.NamedOperator = None,
     shape: options.Shape = None,
     dtype: options.Dtype = None,
     causal: options.Causal = None,
@@ -84,15 +88,15 @@ def tune(
         "workers": workers,
     }
     if problems is not None:
-        if operator or shape or dtype or option or causal is not None or scale is not None:
+        if operator or named or shape or dtype or option or causal is not None or scale is not None:
             raise UsageError("--problems says what to tune; leave out the operator, --shape, --dtype and options")
         from tuner.problems_file import load_problems
 
         wanted = [request.problem for request in load_problems(problems)]
-    elif operator is None:
+    elif operator is None and named is None:
         raise UsageError("what is to be tuned? Give an operator with --shape and --dtype, or --problems FILE")
     else:
-        wanted = [read_problem(operator, shape, dtype, causal, scale, option)]
+        wanted = [read_problem(the_operator(operator, named), shape, dtype, causal, scale, option)]
 
     run = _Run()
     with answer_only(json):

@@ -134,9 +134,9 @@ class OwnOperator:
         twice = [name for name in self.outputs if name in self.inputs]
         if twice:
             raise ProblemError(f"{self.name}: {twice[0]} is an input and an output; write into tensors of their own")
-        for axis in (self.reduced, *([self.independent] if self.independent else [])):
-            if axis not in self.sizes:
-                raise ProblemError(f"{self.name}: {axis!r} is no size; it has {listed(self.sizes)}")
+        for along in (self.reduced, *([self.independent] if self.independent else [])):
+            if along not in self.sizes:
+                raise ProblemError(f"{self.name}: {along!r} is no size; it has {listed(self.sizes)}")
         for name, spec in self.tensors.items():
             for axis in spec.shape:
                 unknown = _unknown(axis, self.sizes)
