@@ -292,6 +292,22 @@ def test_no_config_that_survives_is_a_failed_study_with_the_counts(run):
     assert run.detail.summary.state == "finished"
 
 
+def test_a_budget_too_short_for_one_trial_still_gives_the_plain_config_its_own(run):
+    ran = run(Played(), budget=Budget(None, 0.001, time.monotonic()))
+    assert ran.trials()["none", 1, 1].outcome is Outcome.TIMED
+    assert ran.detail.winner is not None
+
+
+def test_a_budget_too_short_ends_once_the_plain_config_has_failed(run):
+    class Dying(Played):
+        def _answer(self, job: Any, number: int) -> Reply | None:
+            return Done(0.1, 0.1) if isinstance(job, SetUpJob) else Died(False, 20.0)
+
+    with pytest.raises(StudyFailedError, match="no config survived"):
+        run(Dying(), ignored=str(list(range(1, 40))), budget=Budget(None, 0.001, 0.0))
+    assert 1 <= len(run.detail.trials) < 39 * 3
+
+
 def test_time_that_runs_out_while_a_candidate_is_on_the_gpu_still_ends_with_a_winner(run, monkeypatch):
     monkeypatch.setattr("tuner.funnel._PATIENCE_S", 0.1)
     started = time.monotonic()

@@ -118,7 +118,7 @@ class StudyRun:
         # Estimates are decided at once; only measuring needs time at the end.
         deadline = self.budget.search_deadline if self.machine.measures else self.budget.deadline
         while True:
-            over = time.monotonic() >= deadline
+            over = time.monotonic() >= deadline and self._has_something_to_decide()
             if not over:
                 self._take_over()
             while not over and self._may_ask() and self.funnel.capacity() > 0 and (ticket := self._queue.next()):
@@ -135,6 +135,10 @@ class StudyRun:
                 self._store(ticket, record)
             self._use_idle_gpu()
             self._report()
+
+    def _has_something_to_decide(self) -> bool:
+        """Whether the search may end: a budget too short for one trial still gives the plain configs theirs."""
+        return self._best() is not None or self._plain <= self._results.keys()
 
     def _may_ask(self) -> bool:
         limit = self.budget.trials
