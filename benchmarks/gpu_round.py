@@ -1,6 +1,6 @@
 """The whole GPU round: the GPU tests, then the benchmarks. Prints a short table last and writes RESULTS.md.
 
-    python -m benchmarks.gpu_round --folder /tmp/round [--only tests,speed,tune,compare,autotune,alarms]
+    python -m benchmarks.gpu_round --folder /tmp/round [--only tests,speed,tune,compare,package,autotune,alarms]
 
 Every step is a process of its own with a time limit, and what it measured is kept when a later one fails.
 """
@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-STEPS = ("tests", "speed", "tune", "compare", "autotune", "alarms")
+STEPS = ("tests", "speed", "tune", "compare", "package", "autotune", "alarms")
 
 
 def run(name: str, command: list[str], folder: Path, limit_s: float) -> bool:
@@ -77,11 +77,27 @@ def alarms_table(rows: list[dict[str, Any]]) -> list[str]:
     return [*lines, "", f"{alarms} false alarms in {checked} checks.", ""]
 
 
+def package_table(package: dict[str, Any]) -> list[str]:
+    """What a call of an exported package costs, and what its rule for shapes that were not tuned loses."""
+    lines = [
+        "## An exported package",
+        "",
+        "The host's time from a call to its return, and the GPU's, of the package's callable, of the tuned kernel "
+        "called directly, and of torch: `python -m benchmarks.package_overhead`.",
+        "",
+        "| operator | call | host µs | GPU µs |",
+        "|---|---|---|---|",
+    ]
+    lines += [f"| {r['operator']} | {r['call']} | {r['host_us']:.1f} | {r['gpu_us']:.1f} |" for r in package["rows"]]
+    return [*lines, "", *package["losses"], ""]
+
+
 def results_page(
     facts: dict[str, str],
     compare: dict[str, Any] | None,
     speed: dict[str, Any] | None,
     alarms: list[dict[str, Any]] | None,
+    package: dict[str, Any] | None,
 ) -> str:
     """RESULTS.md."""
     lines = [
@@ -155,6 +171,8 @@ def results_page(
         lines.append("")
     if alarms:
         lines += alarms_table(alarms)
+    if package:
+        lines += package_table(package)
     return "\n".join(lines)
 
 
@@ -193,6 +211,9 @@ def main() -> None:
     if "compare" in wanted:
         out = str(folder / "compare.json")
         passed["compare"] = run("compare", ["-m", "benchmarks.compare", "--db", database, "--out", out], folder, 200)
+    if "package" in wanted:
+        command = ["-m", "benchmarks.package_overhead", "--db", database]
+        passed["package"] = run("package", [*command, "--out", str(folder / "package_overhead.json")], folder, 60)
     if "autotune" in wanted:
         out = str(folder / "search_speed.json")
         command = ["-m", "benchmarks.search_speed", "--folder", str(folder / "speed"), "--out", out]
@@ -201,7 +222,9 @@ def main() -> None:
         out = str(folder / "false_alarms.json")
         command = ["-m", "benchmarks.false_alarms", "--out", out, "--seconds", arguments.alarm_seconds]
         passed["alarms"] = run("alarms", command, folder, 590)
-    figures = (read(folder / f"{name}.json") for name in ("compare", "search_speed", "false_alarms"))
+    figures = (
+        read(folder / f"{name}.json") for name in ("compare", "search_speed", "false_alarms", "package_overhead")
+    )
     page = results_page(environment_facts(), *figures)
     (folder / "RESULTS.md").write_text(page + "\n")
     print(page)
