@@ -43,6 +43,7 @@ class FunctionSource:
 
     ``namespace`` numbers the globals that it sees: functions of one module share them. ``names`` are those of them that
     it uses: a value, a ``ModuleName`` or a ``FunctionNumber``. ``options`` are the arguments of ``triton.jit``.
+    ``triton_key`` is what Triton knows it by in this process; empty where kernels are interpreted.
     """
 
     name: str
@@ -53,6 +54,7 @@ class FunctionSource:
     namespace: int
     names: Mapping[str, Any]
     options: Mapping[str, Any]
+    triton_key: str = ""
 
     @property
     def text(self) -> str:
@@ -153,8 +155,17 @@ class _Reader:
             namespace=self._namespaces.setdefault(space, len(self._namespaces)),
             names=self._names(bare.definition(), scope),
             options={name: value for name, value in options.items() if value},
+            triton_key=self._triton_key(kernel),
         )
         return number
+
+    def _triton_key(self, kernel: Any) -> str:
+        """Computed now, once and for all: in some versions it depends on what was hashed before it."""
+        try:
+            return str(getattr(kernel, "cache_key", ""))
+        except Exception as error:  # Triton refuses what the kernel names; its launch will say so
+            self.obstacle = f"Triton refuses it: {error}"
+            return ""
 
     def _names(self, node: ast.FunctionDef, scope: Mapping[str, Any]) -> dict[str, Any]:
         names: dict[str, Any] = {}

@@ -28,8 +28,9 @@ def rebuild(source: KernelSource) -> Any:
     for function in source.functions:
         space = spaces.setdefault(function.namespace, {"__name__": function.module, "__builtins__": __builtins__})
         made.append(_define(function, space))
-    for function in source.functions:
+    for function, kernel in zip(source.functions, made, strict=True):
         spaces[function.namespace].update({name: _resolve(value, made) for name, value in function.names.items()})
+        kernel.hash = function.triton_key or None
     return made[0]
 
 
