@@ -21,6 +21,9 @@ OWNERS = {
     "torch": (
         "tuner.autotuning.*",
         "tuner.operators.*",
+        "tuner.capturing.kernel_calls",
+        "tuner.capturing.problems_of",
+        "tuner.capturing.torch_calls",
         "tuner.checking",
         "tuner.comparison",
         "tuner.compiling",
@@ -47,6 +50,7 @@ OWNERS = {
         "tuner.worker.zygote",
     ),
     "triton": (
+        "tuner.capturing.kernel_calls",
         "tuner.autotuning.*",
         "tuner.compiling",
         "tuner.exponential_error",

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         tune,
     )
     from tuner.autotuning.decorator import autotune
+    from tuner.capturing.session import capture
     from tuner.config import Config
     from tuner.errors import TunerError
     from tuner.exports.exporting import ExportResult, FormatSummary
@@ -38,10 +39,12 @@ if TYPE_CHECKING:
     from tuner.reproducing import Reproduction
     from tuner.results import OperatorSummary, TimeResult, TuneResult
     from tuner.store.upkeep_records import Finding, Soundness
+    from tuner.tuned_coverage import CoverageReport, coverage
     from tuner.upkeep import check_database
 
 __all__ = [
     "Config",
+    "CoverageReport",
     "ExportResult",
     "Finding",
     "FormatSummary",
@@ -63,9 +66,11 @@ __all__ = [
     "Work",
     "autotune",
     "best",
+    "capture",
     "check",
     "check_database",
     "check_export",
+    "coverage",
     "export",
     "export_formats",
     "list_operators",
@@ -84,6 +89,7 @@ __all__ = [
 
 _HOMES = {
     "Config": "tuner.config",
+    "CoverageReport": "tuner.tuned_coverage",
     "ExportResult": "tuner.exports.exporting",
     "Finding": "tuner.store.upkeep_records",
     "FormatSummary": "tuner.exports.exporting",
@@ -104,8 +110,10 @@ _HOMES = {
     "Units": "tuner.own_operators.declaration",
     "Work": "tuner.own_operators.declaration",
     "autotune": "tuner.autotuning.decorator",
+    "capture": "tuner.capturing.session",
     "check_database": "tuner.upkeep",
     "check_export": "tuner.exports.public",
+    "coverage": "tuner.tuned_coverage",
     "export": "tuner.exports.public",
     "export_formats": "tuner.exports.public",
     "lookup": "tuner.exports.public",

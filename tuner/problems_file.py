@@ -11,7 +11,8 @@
         dtype: [bf16, fp16]
         options: {causal: true}
 
-Without defaults the list of entries may be the whole file.
+Without defaults the list of entries may be the whole file. ``count: 12`` in an entry says how often a program runs it,
+which is what ``tuner capture`` writes and ``tuner coverage`` weighs by.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tuner.errors import ProblemError, SpaceError
 from tuner.located_yaml import Located, Where, read_yaml
@@ -48,6 +49,7 @@ class EntryModel(BaseModel):
     shape: dict[str, Any] = {}
     dtype: Any = None
     options: dict[str, Any] = {}
+    count: int | None = Field(default=None, ge=1)
 
 
 class ProblemsModel(BaseModel):
@@ -61,10 +63,11 @@ class ProblemsModel(BaseModel):
 
 @dataclass(frozen=True)
 class ProblemRequest:
-    """A ``problem`` to tune, and the 1-based ``line`` of the entry that asks for it."""
+    """A ``problem`` to tune, the 1-based ``line`` of the entry that asks for it, and how often a program runs it."""
 
     problem: Problem
     line: int
+    count: int = 1
 
 
 def load_problems(path: str | Path, lookup: Lookup | None = None) -> list[ProblemRequest]:
@@ -85,7 +88,8 @@ def load_problems(path: str | Path, lookup: Lookup | None = None) -> list[Proble
     requests: dict[Problem, ProblemRequest] = {}
     for index, entry in enumerate(model.problems):
         for request in _Entry(located, index, entry, model.defaults, lookup).requests():
-            requests.setdefault(request.problem, request)
+            known = requests.get(request.problem)
+            requests[request.problem] = request if known is None else replace(known, count=known.count + request.count)
             if len(requests) > MAX_PROBLEMS:
                 raise located.error(("problems", index), f"more than {MAX_PROBLEMS} problems", "split the file")
     return list(requests.values())
@@ -129,7 +133,7 @@ class _Entry:
                 problem = operator.problem(sizes, values[len(shape)], settings)
             except ProblemError as error:
                 raise self.located.error(self.place, str(error)) from None
-            yield ProblemRequest(problem, self.located.line(self.place))
+            yield ProblemRequest(problem, self.located.line(self.place), self.entry.count or self.defaults.count or 1)
 
     def _operator(self) -> OperatorFacts:
         name = self.entry.operator or self.defaults.operator

@@ -12,6 +12,7 @@ COMMANDS = (
     "doctor",
     "operators",
     "tune",
+    "coverage",
     "best",
     "studies",
     "show",
@@ -23,6 +24,7 @@ COMMANDS = (
     "render",
     "check",
     "time",
+    "capture",
 )
 HEAVY = ("torch", "triton", "optuna", "sqlalchemy", "alembic", "libcst", "pydantic", "numpy", "yaml", "rich")
 

@@ -10,7 +10,9 @@ import typer
 
 from tuner.cli import (
     best,
+    capture,
     check,
+    coverage,
     db,
     doctor,
     export,
@@ -45,6 +47,7 @@ def _app() -> typer.Typer:
         doctor.doctor,
         operators.operators,
         tune.tune,
+        coverage.coverage,
         best.best,
         studies.studies,
         studies.show,
@@ -58,6 +61,8 @@ def _app() -> typer.Typer:
         check.time,
     ):
         app.command()(function)
+    # What follows the script is the script's.
+    app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})(capture.capture)
     app.add_typer(db.db_app())
     return app
 

@@ -72,6 +72,27 @@ def kernel_call(variant: Variant, chosen: Collection[str]) -> KernelCall:
     return KernelCall(kernel.name, arguments, tensors, tuple(sorted(constexpr & set(chosen))))
 
 
+def first_kernel(source: str, inputs: Collection[str]) -> tuple[str, Mapping[str, str]] | None:
+    """The first kernel of ``source``'s ``launch()`` that gets all of ``inputs``, and by its parameter what of the
+    arguments of ``launch()`` it gets; None where no kernel does."""
+    tree = ast.parse(source)
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    launch = functions["launch"]
+    for call in sorted((n for n in ast.walk(launch) if isinstance(n, ast.Call)), key=lambda n: n.lineno):
+        kernel = functions.get(str(_kernel_of(call)))
+        if kernel is None or not is_jit(kernel):
+            continue
+        names = tuple(a.arg for a in (*kernel.args.posonlyargs, *kernel.args.args, *kernel.args.kwonlyargs))
+        try:
+            passed = _passed(call, names)
+        except NotOneKernelError:
+            continue
+        found = {parameter: value.id for parameter, value in passed if isinstance(value, ast.Name)}
+        if set(inputs) <= set(found.values()):
+            return kernel.name, found
+    return None
+
+
 def _kernel_of(node: ast.AST) -> str | None:
     """The kernel of ``kernel[grid](...)``."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript) and isinstance(node.func.value, ast.Name):

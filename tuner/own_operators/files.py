@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,6 +67,12 @@ def spoken_name(name: str) -> str:
     path = Path(known.path)
     here = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
     return f"{here}:{known.name}"
+
+
+def file_of(name: str, folder: Path) -> str:
+    """``name`` as a problems file in ``folder`` writes it: ``FILE.py:NAME`` for an operator of a file."""
+    known = _LOADED.get(name)
+    return name if known is None else f"{os.path.relpath(known.path, folder)}:{known.name}"
 
 
 def bare_name(name: str) -> str:

@@ -1,0 +1,142 @@
+"""From the tensors of a call to the problem that it is, or the reason why it is none.
+
+Tensors are looked at and never read: only shapes, strides and dtypes count, so that a capture costs little and works on
+any device.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tuner.errors import ProblemError
+from tuner.operators import Operator, get, names
+from tuner.operators.tensors import TORCH_DTYPES
+from tuner.own_operators.declared import DeclaredOperator
+from tuner.own_operators.shapes import sizes_of
+from tuner.problem import Problem, Scalar
+
+_DTYPES = {dtype: name for name, dtype in TORCH_DTYPES.items()}
+_COPIED = "some were not contiguous; counted as if they were, which a copy makes them"
+
+
+class NoProblemError(Exception):
+    """The call is none that can be tuned; the message says why."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A problem, and what of the call it does not hold."""
+
+    problem: Problem
+    notes: tuple[str, ...] = ()
+
+
+def softmax(x: torch.Tensor, dim: int) -> Seen:
+    """A softmax of ``x`` over ``dim``: rows of the last axis. Raises ``NoProblemError``."""
+    if x.dim() == 0 or dim % x.dim() != x.dim() - 1:
+        raise NoProblemError("it runs over another axis than the last")
+    cols = x.shape[-1]
+    rows = math.prod(x.shape[:-1])
+    stride, notes = _row_stride(x), ()
+    if stride is None:
+        stride, notes = cols, (_COPIED,)  # type: ignore[assignment]
+    return Seen(_made("softmax", {"rows": rows, "cols": cols, "row_stride": stride}, x.dtype, {}), notes)
+
+
+def attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Seen:
+    """``F.scaled_dot_product_attention`` of [..., heads, length, head_dim]. Raises ``NoProblemError``."""
+    if attn_mask is not None:
+        raise NoProblemError("it has a mask")
+    if dropout_p:
+        raise NoProblemError("it has dropout")
+    if q.dim() not in (3, 4) or k.shape != v.shape:
+        raise NoProblemError("its tensors are not [batch, heads, length, head_dim] with keys like values")
+    batch = q.shape[0] if q.dim() == 4 else 1
+    heads, q_len, head_dim = q.shape[-3:]
+    kv_heads, kv_len = k.shape[-3], k.shape[-2]
+    if k.shape[-1] != head_dim or (q.dim() == 4 and k.shape[0] != batch):
+        raise NoProblemError("queries and keys differ in batch or head_dim")
+    if is_causal and q_len != kv_len:
+        raise NoProblemError("it is causal with other numbers of queries and keys, which torch aligns at the first")
+    usual = 1.0 / math.sqrt(head_dim)
+    options: dict[str, Scalar] = {"causal": bool(is_causal)}
+    if scale is not None and not math.isclose(scale, usual, rel_tol=1e-6):
+        options["scale"] = float(scale)
+    shape = {
+        "batch": batch, "heads": heads, "kv_heads": kv_heads, "q_len": q_len, "kv_len": kv_len, "head_dim": head_dim,
+    }  # fmt: skip
+    notes = () if all(t.stride(-1) == 1 for t in (q, k, v)) else (_COPIED,)
+    return Seen(_made("attention_fwd", shape, q.dtype, options), notes)
+
+
+def packaged_attention(named: Mapping[str, Any]) -> Seen:
+    """A call of an exported package's ``attention_fwd``, whose queries and keys are aligned at the last."""
+    q, k, v = named["q"], named["k"], named["v"]
+    seen = attention(q, k, v, scale=named.get("scale"))
+    options = {**seen.problem.settings, "causal": bool(named.get("causal"))}
+    options["allow_tf32"] = bool(named.get("allow_tf32"))
+    return Seen(_made("attention_fwd", seen.problem.sizes, q.dtype, options), seen.notes)
+
+
+def declared(operator: DeclaredOperator, tensors: Mapping[str, Any], numbers: Mapping[str, Any]) -> Seen:
+    """A call of an operator of the user's own with these inputs and numbers by name. Raises ``NoProblemError``."""
+    wanted = operator.declared
+    given = {name: tensors[name] for name in wanted.inputs if isinstance(tensors.get(name), torch.Tensor)}
+    if len(given) != len(wanted.inputs):
+        missing = [name for name in wanted.inputs if name not in given]
+        raise NoProblemError(f"the call shows no {', '.join(missing)}")
+    try:
+        sizes = sizes_of(wanted, {name: tuple(t.shape) for name, t in given.items()})
+    except ProblemError as error:
+        raise NoProblemError(str(error)) from None
+    leading = next((t for n, t in given.items() if wanted.tensors[n].dtype is None), next(iter(given.values())))
+    options = {name: float(numbers[name]) for name in wanted.numbers if isinstance(numbers.get(name), int | float)}
+    notes = () if all(t.is_contiguous() for t in given.values()) else (_COPIED,)
+    return Seen(_made(operator.name, sizes, leading.dtype, options), notes)
+
+
+def own_operators() -> dict[str, DeclaredOperator]:
+    """Those that are loaded, by their own name."""
+    found: list[Operator] = [get(name) for name in names()]
+    return {o.declared.name: o for o in found if isinstance(o, DeclaredOperator)}
+
+
+def _made(operator: str, shape: Mapping[str, int], dtype: torch.dtype, options: Mapping[str, Scalar]) -> Problem:
+    if dtype not in _DTYPES:
+        raise NoProblemError(f"{operator} takes no {str(dtype).removeprefix('torch.')}")
+    try:
+        return get(operator).problem(shape, _DTYPES[dtype], options)
+    except ProblemError as error:
+        raise NoProblemError(str(error)) from None
+
+
+def _row_stride(x: torch.Tensor) -> int | None:
+    """Elements from one row of the last axis to the next; None where that differs from row to row."""
+    if x.dim() > 1 and x.stride(-1) != 1 and x.shape[-1] > 1:
+        return None
+    if x.dim() < 2:
+        return x.shape[-1]
+    sizes, strides = x.shape[:-1], x.stride()[:-1]
+    expected = None
+    for size, stride in zip(reversed(sizes), reversed(strides), strict=True):
+        if size == 1:
+            continue
+        if expected is not None and stride != expected:
+            return None
+        expected = stride * size if expected is None else expected * size
+    row = next((stride for size, stride in zip(reversed(sizes), reversed(strides), strict=True) if size > 1), None)
+    return x.shape[-1] if row is None else row if row >= x.shape[-1] else None

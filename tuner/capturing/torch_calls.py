@@ -1,0 +1,117 @@
+"""Sees what a program asks of torch: functions as they are called, and the operators below them.
+
+Attention is seen where it is called, since torch takes it apart in ways that differ by device; what happens inside it
+is not counted once more. Softmax is seen as the operator that every spelling of it ends in. Backward passes run
+operators of their own. An exported package's callables are operators too, under the package's name.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tuner.capturing.inside import inside, is_inside
+from tuner.capturing.problems_of import (
+    NoProblemError,
+    Seen,
+    attention,
+    declared,
+    own_operators,
+    packaged_attention,
+    softmax,
+)
+from tuner.capturing.recording import Recording
+
+_SOFTMAX = (torch.ops.aten._softmax.default,)
+# Operators of torch that no operator here computes, with what they are to people.
+_KNOWN = {
+    "_softmax_backward_data": "the backward pass of softmax",
+    "_log_softmax": "log_softmax",
+    "_log_softmax_backward_data": "the backward pass of log_softmax",
+    "_scaled_dot_product_flash_attention_backward": "the backward pass of attention",
+    "_scaled_dot_product_efficient_attention_backward": "the backward pass of attention",
+    "_scaled_dot_product_cudnn_attention_backward": "the backward pass of attention",
+    "_scaled_dot_product_flash_attention_for_cpu_backward": "the backward pass of attention",
+}
+_OF_TORCH = ("aten", "prim", "prims", "profiler")
+_NOT_HERE = "no operator computes it"
+
+
+def count(recording: Recording, what: str, look: Callable[[], Seen]) -> None:
+    """Add what ``look`` makes of a call to ``recording``, or why it makes nothing of it."""
+    try:
+        seen = look()
+    except NoProblemError as error:
+        recording.pass_over(what, str(error))
+    else:
+        recording.add(seen.problem, seen.notes)
+
+
+class Functions(TorchFunctionMode):
+    """Sees ``scaled_dot_product_attention``."""
+
+    def __init__(self, recording: Recording) -> None:
+        super().__init__()
+        self._recording = recording
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Count it, then call it."""
+        given = dict(kwargs or {})
+        if func is not functional.scaled_dot_product_attention or is_inside():
+            return func(*args, **given)
+        named = {{"query": "q", "key": "k", "value": "v"}.get(name, name): value for name, value in given.items()}
+        count(self._recording, "scaled_dot_product_attention", lambda: attention(*args, **named))
+        with inside():
+            return func(*args, **given)
+
+
+class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Sees softmax, what backward passes run, and the callables of exported packages."""
+
+    def __init__(self, recording: Recording) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._recording = recording
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Count it, then run it."""
+        given = dict(kwargs or {})
+        if is_inside():
+            return func(*args, **given)
+        namespace, _, name = func._schema.name.partition("::")
+        if func in _SOFTMAX:
+            count(self._recording, "softmax", lambda: softmax(args[0], args[1]))
+        elif namespace == "aten" and name in _KNOWN:
+            self._recording.pass_over(_KNOWN[name], _NOT_HERE)
+        elif namespace not in _OF_TORCH and _is_exported(namespace):
+            arguments = [argument.name for argument in func._schema.arguments]
+            named = {**dict(zip(arguments, args, strict=False)), **given}
+            count(self._recording, f"{namespace}.{name}", lambda: _of_package(name, named))
+            with inside():
+                return func(*args, **given)
+        return func(*args, **given)
+
+
+def _is_exported(namespace: str) -> bool:
+    """Whether a package that ``tuner export`` wrote is imported under this name."""
+    return any(name.replace(".", "_") == namespace and f"{name}._lookup" in sys.modules for name in list(sys.modules))
+
+
+def _of_package(name: str, named: Mapping[str, Any]) -> Seen:
+    if name == "softmax":
+        return softmax(named["x"], -1)
+    if name == "attention_fwd":
+        return packaged_attention(named)
+    own = own_operators().get(name)
+    if own is None:
+        raise NoProblemError(f"its file is not named: --operator FILE.py:{name}")
+    return declared(own, named, named)
