@@ -130,6 +130,20 @@ def test_a_large_output_that_is_wrong_where_nothing_is_compared_breaks_the_invar
     assert not report.passed and "every row sums to 1: not so" in report.reason
 
 
+def test_a_nan_where_nothing_is_compared_is_caught(monkeypatch):
+    from tuner.operators import softmax_bound
+
+    monkeypatch.setattr(softmax_bound, "_WHOLE", 1000)
+    monkeypatch.setattr(softmax_bound, "_SELECTED", 16 * 300)
+
+    def gives_nan(x, out):
+        honest(x, out)
+        out[2, 7] = float("nan")  # the rows 0, 4, 8, ... are compared
+
+    assert run(honest).passed
+    assert failure(gives_nan).reason == "out: NaN (or never written) at 1 of 19200 elements where none belongs"
+
+
 def test_a_write_beyond_the_output_is_caught_on_every_side():
     def beyond(offset):
         def launch(x, out):
@@ -152,6 +166,18 @@ def test_a_changed_input_is_caught_and_not_kept():
     cache = ReferenceCache()
     assert run(changes, cache=cache).reason.endswith("the input x was changed, or what surrounds it")
     assert run(honest, cache=cache).passed
+
+
+def test_an_input_that_is_changed_by_the_second_launch_alone_is_caught():
+    calls = []
+
+    def changes(x, out):
+        honest(x, out)
+        calls.append(None)
+        if len(calls) == 2:
+            x[0, 0] += 1.0
+
+    assert failure(changes).reason == "the input x was changed, or what surrounds it"
 
 
 def test_a_read_beyond_the_input_meets_nan():

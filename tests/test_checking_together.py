@@ -121,6 +121,19 @@ def test_an_input_that_a_later_check_changes_is_named_and_not_kept():
     assert Kernel().check(cache=cache).passed
 
 
+def test_an_input_without_a_copy_that_is_changed_once_is_not_kept(monkeypatch):
+    monkeypatch.setattr("tuner.family_check._LARGEST_COPY", 0)
+
+    def wrong(call, x, out):
+        if call == 13:
+            x[0] = 1.0
+
+    cache = checking.ReferenceCache()
+    assert not Kernel(wrong).check(cache=cache).passed
+    report = Kernel().check(cache=cache)
+    assert report.passed, report.reason
+
+
 def test_a_later_launch_that_strays_is_told_from_those_around_it():
     kernel = Kernel()
 
