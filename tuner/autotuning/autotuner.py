@@ -90,6 +90,8 @@ class Autotuner:
         config = self._config(args, kwargs)
         self.best_config = config
         values = config.all_kwargs()
+        if is_interpreting():  # the interpreter of Triton 3.2 refuses options that a config of it has
+            values = {name: v for name, v in values.items() if name in config.kwargs or name in self.arg_names}
         if config.pre_hook is not None:
             config.pre_hook({**self._positional(args), **kwargs, **values})
         return self.fn.run(*args, **kwargs, **values)
