@@ -136,7 +136,7 @@ def test_one_whose_process_was_killed_from_outside_is_tried_again(tickets):
 
 def test_a_full_disk_is_no_result(tickets):
     gpu = FakeWorker(by_warps({1: Raised("OSError", "[Errno 28]", True, machine="No space left on device: /cache")}))
-    with pytest.raises(MissingError, match=r"could not run: No space left on device: /cache; make room, then run"):
+    with pytest.raises(MissingError, match=r"could not run: No space left on device: /cache; put that right, then run"):
         through(funnel_of(gpu), tickets("num_warps=1"))
 
 

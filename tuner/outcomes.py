@@ -30,7 +30,7 @@ def outcome_of(reply: Reply, doing: str) -> tuple[Outcome, str]:
     assert isinstance(reply, Raised)
     if reply.machine:
         raise MissingError(
-            f"this machine could not {doing}: {reply.machine}; make room, then run the same command to go on"
+            f"this machine could not {doing}: {reply.machine}; put that right, then run the same command to go on"
         )
     message = _first_line(reply.message)
     if reply.type_name in _RESOURCE_TYPES or _RESOURCE_TEXT.search(reply.message):

@@ -26,6 +26,7 @@ from tests.worker.jobs import (
     Unpicklable,
 )
 from tuner.errors import MissingError
+from tuner.machine_faults import machine_fault
 from tuner.worker.messages import Died, Done, Raised
 from tuner.worker.pool import Pool
 from tuner.worker.process import Worker
@@ -275,6 +276,15 @@ def test_what_the_machine_refuses_is_told_from_what_a_job_raises(worker, directl
     assert isinstance(reply, Raised) and reply.usable
     assert reply.machine == "No space left on device: /cache/kernel.cubin"
     assert worker.run(Fail("of its own"), 60).machine == ""
+
+
+def test_a_file_that_is_gone_from_the_cache_is_the_machines_fault_and_any_other_the_jobs(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache" / "triton"))
+    gone = tmp_path / "cache" / "variants" / "a.py"
+    for path, said in ((gone, f"No such file or directory: {gone}"), (tmp_path / "other.py", "")):
+        with pytest.raises(OSError) as caught:
+            path.read_text()
+        assert machine_fault(caught.value) == said
 
 
 def test_a_pool_of_no_workers_is_refused(zygote, tmp_path):
