@@ -14,6 +14,7 @@ import triton
 import tuner
 from tests.autotuning import kernels
 from tests.autotuning.standin import FakeCard, Launches
+from tests.checkout import other_tritons
 from tests.programs import environment, import_path
 from tuner.autotuning import compile_ahead
 from tuner.autotuning.compile_ahead import CompileKernelJob, compile_job
@@ -86,12 +87,17 @@ print(json.dumps(said))
 '''
 
 
-def test_a_scripts_and_a_notebooks_kernels_are_compiled_ahead_and_not_again_by_their_launch(tmp_path):
+@pytest.mark.parametrize("triton_folder", [None, *other_tritons()], ids=lambda folder: folder and folder.name)
+def test_a_scripts_and_a_notebooks_kernels_are_compiled_ahead_and_not_again_by_their_launch(tmp_path, triton_folder):
     script = tmp_path / "script.py"
     script.write_text(textwrap.dedent(SCRIPT))
     own = {"TUNER_CACHE": str(tmp_path / "cache"), "TRITON_CACHE_DIR": str(tmp_path / "triton")}
     done = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, env={**environment(), **own}, timeout=120
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        env={**environment(*filter(None, [triton_folder])), **own},
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     (line,) = done.stdout.splitlines()

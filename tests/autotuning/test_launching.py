@@ -13,6 +13,7 @@ import triton
 import tuner
 from tests.autotuning import kernels
 from tests.autotuning.standin import FakeCard, Launches, counting
+from tests.programs import environment, run
 from tuner.errors import AutotuneError, StudyFailedError
 
 TIMES = {32: 5.0, 64: 3.0, 128: 9.0}
@@ -216,13 +217,40 @@ def test_two_threads_tune_once(card):
     assert sum(call["x_ptr"] is x for call in kernel.fn.calls for x in xs) == 4
 
 
-def test_a_lock_that_a_thread_held_before_a_fork_does_not_stop_the_child(card, monkeypatch):
-    kernel = tuner.autotune(configs(32, 64), key=["n"])(doubling(card))
-    held = threading.Thread(target=kernel._locked().acquire)
-    held.start()
-    held.join()
-    monkeypatch.setattr("tuner.autotuning.autotuner.os.getpid", lambda: -1)
-    assert kernel._locked().acquire(timeout=1.0)
+def test_a_turn_that_a_thread_had_at_a_fork_does_not_stop_the_child(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os, threading\n"
+        "from tuner.autotuning.turns import my_turn\n"
+        "held, done = threading.Event(), threading.Event()\n"
+        "def hold():\n"
+        "    with my_turn():\n"
+        "        held.set()\n"
+        "        done.wait()\n"
+        "threading.Thread(target=hold).start()\n"
+        "held.wait()\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    with my_turn():\n"
+        "        os._exit(7)\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+        "done.set()\n"
+    )
+    assert run(script, env=environment(), cwd=tmp_path, limit_s=30).stdout == "7\n"
+
+
+def test_a_hook_may_launch_another_kernel_for_the_first_time(card):
+    inner = tuner.autotune(configs(*range(32, 40)), key=["n"])(
+        doubling(card, {block: float(block) for block in range(32, 40)})
+    )
+
+    def hook(named):
+        inner[(1,)](torch.ones(4), 4)
+
+    outer = tuner.autotune(configs(32, 64), key=["n"], pre_hook=hook)(doubling(card))
+    outer[(1,)](torch.ones(8), 8)
+    assert outer.best_config.kwargs == {"BLOCK": 64} and inner.best_config.kwargs == {"BLOCK": 32}
+    assert len(tuner.studies()) == 2
 
 
 def test_while_a_graph_is_captured_nothing_is_timed_and_the_choice_is_not_kept(card, monkeypatch):

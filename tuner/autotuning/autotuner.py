@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import threading
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,6 +17,7 @@ from tuner.autotuning.configs import default_config, launchable
 from tuner.autotuning.kernel_source import python_function, read_kernel_source
 from tuner.autotuning.one_call import OneCall
 from tuner.autotuning.settings import Settings
+from tuner.autotuning.turns import my_turn
 from tuner.errors import AutotuneError
 from tuner.interpreter import is_interpreting
 from tuner.naming import did_you_mean, listed
@@ -57,7 +56,6 @@ class Autotuner:
         self.configs_timings: dict[Any, list[float]] = {}
         self.verdict = ""
         self._caches: dict[str, dict[Key, Any]] = {}
-        self._lock = (os.getpid(), threading.RLock())
         self._said: set[str] = set()
 
     def __getitem__(self, grid: Any) -> Any:
@@ -103,7 +101,7 @@ class Autotuner:
         cache = self.cache
         config = cache.get(key)
         if config is None:
-            with self._locked():
+            with my_turn():
                 config = cache.get(key)  # another thread may have been at it
                 if config is None:
                     config = self._find(key, cache, args, kwargs)
@@ -189,12 +187,6 @@ class Autotuner:
             self._said.add(why)
             taken = "the stored best config is used" if stored else "the first valid config is used"
             warnings.warn(f"{kernel_name(self.fn)}: {why}; {taken}", stacklevel=6)
-
-    def _locked(self) -> Any:
-        """One thread tunes at a time. After a fork the lock may be held by a thread that is not there any more."""
-        if self._lock[0] != os.getpid():
-            self._lock = (os.getpid(), threading.RLock())
-        return self._lock[1]
 
 
 _ANY_TARGET = "sm_90"  # whose limits a search space's expressions are told where there is no GPU

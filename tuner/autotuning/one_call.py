@@ -24,6 +24,7 @@ from tuner.autotuning.proposals import ListedProposer
 from tuner.autotuning.referee import Referee, promise
 from tuner.autotuning.settings import Settings
 from tuner.autotuning.tuning import Tuning
+from tuner.autotuning.turns import tuning
 from tuner.autotuning.written import written_arguments
 from tuner.canonical import canonical_json, digest
 from tuner.config import Config
@@ -112,7 +113,11 @@ class OneCall:
         spec = self._spec(device or target(_NOWHERE), card.stack if card is not None else _no_stack())
         variant = Variant(self.name, self._template, self.source.key, (), self.source.text, "")
         remember = settings.remember and card is not None
-        with self._alone_on(card), Ledger(settings.db, spec, variant, remember=remember) as ledger:
+        with (
+            tuning() as nested,
+            self._alone_on(None if nested else card),
+            Ledger(settings.db, spec, variant, remember=remember) as ledger,
+        ):
             # Whoever held the card, or the study, may have been at the same kernel.
             found = None if ledger.winner_there is None else self._admitted_one(ledger.winner_there)
             if found is not None:
@@ -125,7 +130,10 @@ class OneCall:
             bench = Bench(self._kernel, self._arg_names, self._copies(card), settings.hooks, card, graph=settings.graph)
             bound = self._bound(spec.device)
             budget = len(self._admitted) if bound is None else min(settings.trials, bound.size())
-            queue = CompileQueue(self._kernel, self.source, self._args, self._kwargs, device, variant.hash, budget)
+            # The compile processes answer to one tuning at a time.
+            queue = CompileQueue(
+                self._kernel, self.source, self._args, self._kwargs, device, variant.hash, 0 if nested else budget
+            )
             with contextlib.closing(queue), contextlib.closing(self._proposer(bound, ledger)) as proposer:
                 result = Tuning(
                     self.problem.label, bench, queue, proposer, self._launchable, ledger, self.held,
