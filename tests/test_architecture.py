@@ -95,7 +95,7 @@ PACKAGE_MAY_IMPORT = {
     "worker": ("tuner.own_operators.jobs",),  # a job brings the operators that it speaks of
     "own_operators": ("tuner.operators", "tuner.operators.*", "tuner.worker.messages"),
     "store": (),
-    "search": ("tuner.store.owner",),
+    "search": ("tuner.store.network_files", "tuner.store.owner"),
     "exports": (
         "tuner.operators",
         "tuner.own_operators.*",

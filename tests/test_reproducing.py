@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -95,6 +96,38 @@ def make(cache: Path, engine_spaces: Path, tmp_path: Path) -> Iterator[Callable[
             return Shop(store, cache, space, config, variant, store.trial(trial).measurements[-1].id)
 
         yield shop
+
+
+def merged(shop: Shop, folder: Path) -> Shop:
+    """The same shop after its database was merged into an empty one."""
+    mine = str(folder / "mine.db")
+    tuner.merge_database(shop.store.url, db=mine)
+    store = Store.open(mine)
+    tried = [t.trial for t in store.study(store.studies()[0].id).trials]
+    (trial,) = [trial for trial in tried if trial.variant_hash == shop.variant.hash]
+    return replace(shop, store=store, number=trial.measurements[-1].id)
+
+
+def test_a_merged_source_is_not_run_before_it_is_rendered_here_or_trusted(make, cache, tmp_path):
+    strange = replace(make().variant, source=make().variant.source + "\nimport os\n")
+    theirs = make(strange)
+    shop = merged(theirs, tmp_path)
+    with shop.store:
+        machine = FakeMachine(cache, 10.0)
+        with pytest.raises(
+            UsageError, match=rf"it was merged from {re.escape(theirs.store.label)}, and running it runs"
+        ):
+            shop.again(machine)
+        assert machine.jobs == []
+        assert shop.again(machine, trust=True).trusted
+
+
+def test_a_merged_source_that_is_rendered_here_needs_no_trust(make, cache, tmp_path):
+    shop = merged(make(), tmp_path)
+    with shop.store:
+        assert shop.store.variant_origin(shop.variant.hash) is not None
+        found = shop.again(FakeMachine(cache, 10.0))
+    assert found.holds and not found.trusted
 
 
 def test_a_measurement_that_holds(make, cache):

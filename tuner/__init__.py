@@ -38,20 +38,31 @@ if TYPE_CHECKING:
     from tuner.remeasurement import Remeasurement
     from tuner.reproducing import Reproduction
     from tuner.results import OperatorSummary, TimeResult, TuneResult
-    from tuner.store.upkeep_records import Finding, Soundness
+    from tuner.store.upkeep_records import Backup, DatabaseStats, Finding, Merge, Pruning, Soundness, Upgrade
     from tuner.tuned_coverage import CoverageReport, coverage
-    from tuner.upkeep import check_database
+    from tuner.upkeep import (
+        backup_database,
+        check_database,
+        database_stats,
+        merge_database,
+        prune_database,
+        upgrade_database,
+    )
 
 __all__ = [
+    "Backup",
     "Config",
     "CoverageReport",
+    "DatabaseStats",
     "ExportResult",
     "Finding",
     "FormatSummary",
     "Lookup",
+    "Merge",
     "OperatorSummary",
     "OwnOperator",
     "Problem",
+    "Pruning",
     "QueryResult",
     "RegressionReport",
     "Remeasurement",
@@ -63,19 +74,24 @@ __all__ = [
     "TuneResult",
     "TunerError",
     "Units",
+    "Upgrade",
     "Work",
     "autotune",
+    "backup_database",
     "best",
     "capture",
     "check",
     "check_database",
     "check_export",
     "coverage",
+    "database_stats",
     "export",
     "export_formats",
     "list_operators",
     "lookup",
     "make_problem",
+    "merge_database",
+    "prune_database",
     "query",
     "regressions",
     "remeasure",
@@ -85,18 +101,23 @@ __all__ = [
     "studies",
     "time",
     "tune",
+    "upgrade_database",
 ]
 
 _HOMES = {
+    "Backup": "tuner.store.upkeep_records",
     "Config": "tuner.config",
     "CoverageReport": "tuner.tuned_coverage",
+    "DatabaseStats": "tuner.store.upkeep_records",
     "ExportResult": "tuner.exports.exporting",
     "Finding": "tuner.store.upkeep_records",
     "FormatSummary": "tuner.exports.exporting",
     "Lookup": "tuner.exports.lookup_table",
+    "Merge": "tuner.store.upkeep_records",
     "OperatorSummary": "tuner.results",
     "OwnOperator": "tuner.own_operators.declaration",
     "Problem": "tuner.problem",
+    "Pruning": "tuner.store.upkeep_records",
     "QueryResult": "tuner.querying",
     "RegressionReport": "tuner.regression.report",
     "Remeasurement": "tuner.remeasurement",
@@ -108,15 +129,21 @@ _HOMES = {
     "TuneResult": "tuner.results",
     "TunerError": "tuner.errors",
     "Units": "tuner.own_operators.declaration",
+    "Upgrade": "tuner.store.upkeep_records",
     "Work": "tuner.own_operators.declaration",
     "autotune": "tuner.autotuning.decorator",
+    "backup_database": "tuner.upkeep",
     "capture": "tuner.capturing.session",
     "check_database": "tuner.upkeep",
     "check_export": "tuner.exports.public",
     "coverage": "tuner.tuned_coverage",
+    "database_stats": "tuner.upkeep",
     "export": "tuner.exports.public",
     "export_formats": "tuner.exports.public",
     "lookup": "tuner.exports.public",
+    "merge_database": "tuner.upkeep",
+    "prune_database": "tuner.upkeep",
+    "upgrade_database": "tuner.upkeep",
 }
 
 

@@ -140,8 +140,9 @@ def tune(
                 resumed=study.resumed,
             )
         )
-        for name, why in bound.refused.items():
-            listener(Notice(f"template {name} is left out: {why}"))
+        left_out = (f"template {name} is left out: {why}" for name, why in bound.refused.items())
+        for text in (*store.warnings, *left_out):
+            listener(Notice(text))
         with closing(proposer), _holding_gpu(machine, listener):
             funnel: Funnel
             if machine.measures:

@@ -33,7 +33,10 @@ _THEN, _NOW = 0, 1
 
 @dataclass(frozen=True)
 class Recipe:
-    """A stored measurement with everything that running it again needs."""
+    """A stored measurement with everything that running it again needs.
+
+    ``origin``: the database that its source was merged from, None where it was rendered for this one.
+    """
 
     stored: StoredMeasurement
     trial: StoredTrial
@@ -41,6 +44,7 @@ class Recipe:
     device: str
     stack: str
     variant: Variant
+    origin: str | None = None
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,8 @@ def recipe(store: Store, measurement_id: int) -> Recipe:
     stored = next(m for m in trial.measurements if m.id == measurement_id)
     device = known.devices[trial.device_key].name
     problem = known.problems[trial.problem_key]
-    return Recipe(stored, trial, problem, device, stack.label, store.variant(trial.variant_hash))
+    variant, origin = store.variant(trial.variant_hash), store.variant_origin(trial.variant_hash)
+    return Recipe(stored, trial, problem, device, stack.label, variant, origin)
 
 
 def reproduce(
@@ -119,9 +124,10 @@ def _candidate(given: Recipe, bound: BoundSpace, machine: Machine, trust_source:
     if config is not None and office.variant(config).hash == given.variant.hash:
         return office.candidate(config), False
     if not trust_source:
+        where = f"it was merged from {given.origin}" if given.origin else "it was edited or made elsewhere"
         raise UsageError(
             f"the stored source {given.variant.hash[:12]} is not what this installation renders for "
-            f"{given.trial.config.label}, so it was edited or made elsewhere, and running it runs its code: read it "
+            f"{given.trial.config.label}: {where}, and running it runs its code: read it "
             "(table tuner_variant, column source), and say --trust-source"
         )
     stored = given.trial.config

@@ -128,8 +128,7 @@ class StudyRun:
             if self.funnel.in_flight == 0:
                 if over or self._queue.exhausted or not self._may_ask():
                     return
-                if self._queue.aside:
-                    self._wait_for_others()
+                self._wait_for_others()
                 continue
             for ticket, record in self.funnel.poll(TICK_S):
                 self._store(ticket, record)
@@ -141,8 +140,7 @@ class StudyRun:
         return self._best() is not None or self._plain <= self._results.keys()
 
     def _may_ask(self) -> bool:
-        limit = self.budget.trials
-        return limit is None or len(self._results) + self.funnel.in_flight < limit
+        return self.budget.trials is None or len(self._results) + self.funnel.in_flight < self.budget.trials
 
     def _take_over(self, at_once: bool = False) -> None:
         """What other processes have found counts as if it were found here; what dead ones held is done here."""
@@ -153,7 +151,7 @@ class StudyRun:
             self.funnel.submit(ticket)
 
     def _wait_for_others(self) -> None:
-        if not self._has_waited:
+        if self._queue.aside and not self._has_waited:
             self._has_waited = True
             self._notice(f"other processes work on the last {self._queue.aside} configs; waiting for them")
         time.sleep(TICK_S)

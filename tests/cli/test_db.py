@@ -43,3 +43,46 @@ def test_without_a_command_or_a_database_it_is_bad_input(cli, tmp_path):
         ran = cli(*words)
         assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1), words
         assert ran.err.startswith("error: ")
+
+
+def test_every_command_answers_in_words_and_in_json(db, cli, tmp_path):
+    other = str(tmp_path / "other.db")
+    Store.open(other).close()
+    for words, said in (
+        (("upgrade",), "the newest already"),
+        (("backup", "-o", str(tmp_path / "copy.db")), f"wrote {tmp_path}/copy.db ("),
+        (("merge", other), f"merged {other} into {db}: 0 rows added"),
+        (("prune", "--before", "2026-01-01"), "would delete 0 trials, about 0 B; say --yes"),
+        (("prune", "--before", "2026-01-01", "--yes"), "deleted 0 trials, about 0 B"),
+        (("stats",), "KiB; schema "),
+    ):
+        ran = cli("db", *words, "--db", db)
+        assert (ran.code, ran.err) == (0, ""), words
+        assert said in ran.out
+        (tmp_path / "copy.db").unlink(missing_ok=True)
+        document = json.loads(cli("db", *words, "--db", db, "--json").out)
+        assert document["database"] == db
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("backup",), "Missing option '--output'"),
+        (("prune",), "Missing option '--before'"),
+        (("prune", "--before", "soon"), "--before: cannot read 'soon'"),
+        (("merge",), "Missing argument 'OTHER'"),
+        (("merge", "none.db"), "there is no database at"),
+    ],
+)
+def test_bad_input_is_one_line(db, cli, words, said):
+    ran = cli("db", *words, "--db", db)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert said in ran.err
+
+
+def test_a_merge_says_that_sources_are_not_run_unseen(db, cli):
+    with Store.open(db) as store, store._database.engine.begin() as connection:
+        connection.exec_driver_sql(
+            "INSERT INTO tuner_variant VALUES ('h', 'softmax', 't', 't', '{}', '', 's', '2026-01-01', 'elsewhere.db')"
+        )
+    assert "1 sources come from other databases" in cli("db", "stats", "--db", db).err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from pathlib import Path
 from typing import Any
 
 import optuna
@@ -12,6 +13,7 @@ from optuna.storages import BaseStorage, InMemoryStorage, RDBStorage
 from sqlalchemy.engine import make_url
 
 from tuner.errors import StoreError
+from tuner.store.network_files import network_type
 
 SQLITE_TIMEOUT_S = 60
 CREATE_ATTEMPTS = 5
@@ -29,14 +31,15 @@ def make_storage(url: str | None) -> BaseStorage:
         return InMemoryStorage()
     try:
         sqlite = make_url(url).get_backend_name() == "sqlite"
-        if sqlite:
+        local = sqlite and network_type(Path(make_url(url).database or "")) is None
+        if local:
             _use_write_ahead_log(url)
         storage = _create(url, {"connect_args": {"timeout": SQLITE_TIMEOUT_S}} if sqlite else None)
     except (*_REFUSALS, ImportError, RuntimeError) as error:
         first = str(error).strip().splitlines()[0]
         raise StoreError(f"the search cannot use the database {_shown(url)}: {first}") from error
     if sqlite:
-        sqlalchemy.event.listen(storage.engine, "connect", _on_connect)
+        sqlalchemy.event.listen(storage.engine, "connect", _on_connect if local else _without_log)
         sqlalchemy.event.listen(storage.engine, "begin", _on_begin)
         storage.scoped_session.remove()
         storage.engine.dispose()
@@ -68,6 +71,10 @@ def _use_write_ahead_log(url: str) -> None:
             connection.exec_driver_sql("PRAGMA journal_mode=WAL")
     finally:
         engine.dispose()
+
+
+def _without_log(connection: Any, _record: Any) -> None:
+    connection.isolation_level = None  # transactions begin as we say
 
 
 def _on_connect(connection: Any, _record: Any) -> None:

@@ -11,7 +11,7 @@ from tuner.errors import StoreError
 from tuner.store import runs, studies, trials
 from tuner.store.models import ClaimRow, RunRow, StudyTrialRow, TrialRow
 from tuner.store.records import Claim, ClaimState
-from tuner.store.rows import now, trial_of
+from tuner.store.rows import trial_of
 
 
 def claim(
@@ -30,7 +30,7 @@ def claim(
         raise StoreError(f"this process does not run the study {study.name}; start it first")
     if run.lost_at is not None:
         runs.sign_of_life(connection, study_id, None, None)  # it was taken for dead, and lives
-    moment = now()
+    moment = runs.clock(connection)
     holder = connection.execute(
         select(RunRow.__table__).join(ClaimRow, ClaimRow.run_id == RunRow.id).where(*_is(ClaimRow, identity))
     ).one_or_none()
@@ -61,7 +61,7 @@ def _tried(connection: Connection, study_id: int) -> int:
 
 def _claimed(connection: Connection, study_id: int) -> int:
     """Configs that living runs of the study work on."""
-    moment, count = now(), 0
+    moment, count = runs.clock(connection), 0
     counted = (
         select(RunRow.__table__, func.count().label("claims"))
         .join(ClaimRow, ClaimRow.run_id == RunRow.id)

@@ -20,6 +20,7 @@ from tuner.errors import StoreError
 from tuner.plain_json import read_json, write_json
 from tuner.store.failures import is_busy
 from tuner.store.location import without_password
+from tuner.store.network_files import network_type
 
 SUFFIXES = (".db", ".sqlite", ".sqlite3")
 WRITES = "tuner_writes"
@@ -149,7 +150,9 @@ def _connect_sqlite(path: Path | None, write: bool, busy_timeout_s: float, forei
         if write and path is not None:
             # Every commit reaches the disk before it returns: a power cut costs what was in flight, as a kill does.
             connection.execute("PRAGMA synchronous = FULL")
-            _use_wal(connection, time.monotonic() + busy_timeout_s)
+            # Processes of several machines cannot share a write-ahead log: there the rollback journal stays.
+            if network_type(path) is None:
+                _use_wal(connection, time.monotonic() + busy_timeout_s)
     except sqlite3.Error:
         connection.close()
         raise

@@ -35,6 +35,24 @@ def open_database(url: str, *, create: bool, write: bool, busy_timeout_s: float)
     return database
 
 
+def stored_revision(url: str, busy_timeout_s: float) -> str:
+    """The schema of the database as it is; nothing is changed. Raises ``StoreError`` where it has none of ours."""
+    location = locate(url)
+    if location.path is not None:
+        refuse_unusable_path(location.path, location.label, create=False, write=False)
+        revision = sqlite_revision(location.path, location.label, busy_timeout_s)
+    else:
+        engine = open_engine(location, write=False, busy_timeout_s=busy_timeout_s)
+        try:
+            revision = Database(engine, location, busy_timeout_s).read(current_revision)
+        finally:
+            engine.dispose()
+    refuse_unknown(revision, location.label)
+    if revision is None:
+        raise StoreError(f"{location.label} holds no results yet; run `tuner tune` first, or name another with --db")
+    return revision
+
+
 def _look(location: Location, *, create: bool, write: bool, busy_timeout_s: float) -> None:
     """Everything that can be said of a SQLite file before anything of it is changed."""
     if location.path is None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, insert, select, update
+from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
 from tuner.store.models import ClaimRow, RunRow, StudyRow
 from tuner.store.owner import Owner
@@ -21,12 +21,12 @@ LEASE = timedelta(seconds=60)
 """How long a run of another host is taken to live after its last sign of life."""
 
 
-def begin(connection: Connection, study_id: int, moment: datetime) -> int:
+def begin(connection: Connection, study_id: int) -> int:
     """Adds a run of this process. Those that are dead, or this process's own from before, are lost.
 
     Returns how many others run the study.
     """
-    own, others = Owner.current(), 0
+    own, others, moment = Owner.current(), 0, clock(connection)
     for row in _open_runs(connection, [study_id]):
         if owner_of(row) != own and is_alive(row, moment):
             others += 1
@@ -53,7 +53,7 @@ def sign_of_life(connection: Connection, study_id: int, wall_s: float | None, gp
     if run is None:
         return False
     # A process that slept for longer than its lease was taken for dead; it lives.
-    values: dict[str, Any] = {"heartbeat_at": now(), "lost_at": None}
+    values: dict[str, Any] = {"heartbeat_at": clock(connection), "lost_at": None}
     totals: dict[str, Any] = {}
     for name, seconds in (("wall_s", wall_s), ("gpu_busy_s", gpu_busy_s)):
         if seconds is not None:
@@ -65,18 +65,19 @@ def sign_of_life(connection: Connection, study_id: int, wall_s: float | None, gp
     return True
 
 
-def end(connection: Connection, study_id: int, moment: datetime) -> int:
+def end(connection: Connection, study_id: int) -> int:
     """Ends this process's run and gives back what it holds. Returns how many others run it."""
     run = own_run(connection, study_id)
     if run is not None:
         connection.execute(delete(ClaimRow).where(ClaimRow.run_id == run.id))
         connection.execute(delete(RunRow).where(RunRow.id == run.id))
+    moment = clock(connection)
     return sum(is_alive(row, moment) for row in _open_runs(connection, [study_id]))
 
 
 def alive(connection: Connection, study_ids: Iterable[int]) -> set[int]:
     """Those of the studies that somebody runs."""
-    moment = now()
+    moment = clock(connection)
     return {row.study_id for row in _open_runs(connection, study_ids) if is_alive(row, moment)}
 
 
@@ -91,6 +92,14 @@ def is_alive(row: Row[Any], moment: datetime) -> bool:
 def owner_of(row: Row[Any]) -> Owner:
     """The process of a run."""
     return Owner(row.host, row.pid, row.start)
+
+
+def clock(connection: Connection) -> datetime:
+    """This moment by the clock of the database, which is the same for all that use it."""
+    if connection.dialect.name == "postgresql":
+        moment: datetime = connection.execute(select(func.clock_timestamp())).scalar_one()
+        return moment
+    return now()  # SQLite is for one machine
 
 
 def _open_runs(connection: Connection, study_ids: Iterable[int]) -> list[Row[Any]]:

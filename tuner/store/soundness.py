@@ -13,6 +13,7 @@ from tuner.store.engine import Location, locate, open_engine
 from tuner.store.failures import explained
 from tuner.store.inspection import refuse_unusable_path, sqlite_revision
 from tuner.store.migrating import HEAD, current_revision, refuse_unknown, schema_differences
+from tuner.store.network_files import network_warnings
 from tuner.store.transactions import Database
 from tuner.store.upkeep_records import DAMAGE, SCHEMA, Finding, Soundness
 
@@ -87,4 +88,4 @@ def _contents(connection: Connection, location: Location, revision: str) -> Soun
     rows, findings = content_findings(connection)
     rows["tuner_winner"], winners = winner_findings(connection)
     every = (*reference_findings(connection), *findings, *winners)
-    return Soundness(location.label, revision, rows, every)
+    return Soundness(location.label, revision, rows, every, network_warnings(location.path))

@@ -15,6 +15,7 @@ from tuner.problem import Problem
 from tuner.store import claims, queries, runs, studies, trials, winners
 from tuner.store.history import History
 from tuner.store.location import default_url
+from tuner.store.network_files import network_warnings
 from tuner.store.opening import open_database
 from tuner.store.records import (
     Claim,
@@ -79,6 +80,11 @@ class Store:
     def label(self) -> str:
         """The database's path or URL for people, without a password."""
         return self._database.location.label
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What its user should know of where the database lies; mostly nothing."""
+        return network_warnings(self._database.location.path)
 
     # Writes
 
@@ -204,6 +210,10 @@ class Store:
     def variant(self, hash_or_prefix: str) -> Variant:
         """A variant by its hash, or the beginning of it. Raises ``UsageError``."""
         return self._database.read(lambda c: trials.variant(c, hash_or_prefix))
+
+    def variant_origin(self, variant_hash: str) -> str | None:
+        """The database that a variant was merged from; None where it was rendered by who wrote to this one."""
+        return self._database.read(lambda c: trials.variant_origin(c, variant_hash))
 
     def variant_source(self, hash_or_prefix: str) -> str:
         """The source of ``variant``."""

@@ -54,9 +54,9 @@ def start(connection: Connection, spec: StudySpec) -> StudyRecord:
         done = connection.execute(insert(StudyRow).values(**identity, **run, **zero, **new))
         assert done.inserted_primary_key is not None
         study_id = int(done.inserted_primary_key[0])
-        runs.begin(connection, study_id, moment)
+        runs.begin(connection, study_id)
         return StudyRecord(study_id, name, name, False, "", 0, 0.0, 0.0, 0)
-    others = runs.begin(connection, row.id, moment)
+    others = runs.begin(connection, row.id)
     connection.execute(update(StudyRow).where(StudyRow.id == row.id).values(**run))
     count = select(func.count()).select_from(StudyTrialRow).where(StudyTrialRow.study_id == row.id)
     trials = connection.execute(count).scalar_one()
@@ -72,7 +72,7 @@ def finish(connection: Connection, study_id: int, state: str, wall_s: float, gpu
     runs.sign_of_life(connection, study_id, wall_s, gpu_busy_s)
     moment = now()
     values: dict[str, Any] = {"updated_at": moment}
-    if not runs.end(connection, study_id, moment):
+    if not runs.end(connection, study_id):
         values |= {"state": state, "finished_at": moment if state == FINISHED else None}
     connection.execute(update(StudyRow).where(StudyRow.id == study_id).values(**values))
 

@@ -48,6 +48,20 @@ class Database:
                 "it was damaged or edited: restore a backup, or use another database"
             ) from None
 
+    def snapshot(self, work: Callable[[Connection], T]) -> T:
+        """``work`` in one transaction that reads, and that sees the database as it was when it began."""
+        options = {} if self.engine.dialect.name == "sqlite" else {"isolation_level": "REPEATABLE READ"}
+        connecting = self.engine.connect().execution_options(**options)
+        with explained(self.location.label), connecting as connection, connection.begin():
+            return work(connection)
+
+    def compact(self) -> None:
+        """Gives the space of deleted rows back, where that is not done by itself (SQLite)."""
+        if self.location.path is not None:
+            with explained(self.location.label), self.engine.connect() as connection:
+                # As the driver's own statement: it must not be in a transaction, and every connection here begins one.
+                connection.connection.driver_connection.execute("VACUUM")  # type: ignore[union-attr]
+
     def write(self, work: Callable[[Connection], T]) -> T:
         """``work`` in a transaction that writes; it must give the same when it is run again. Raises ``StoreError``."""
         return self._run(work, writes=True)

@@ -172,6 +172,14 @@ def variant(connection: Connection, hash_or_prefix: str) -> Variant:
     return found
 
 
+def variant_origin(connection: Connection, variant_hash: str) -> str | None:
+    """See ``Store.variant_origin``."""
+    found: str | None = connection.execute(
+        select(VariantRow.origin).where(VariantRow.id == variant_hash)
+    ).scalar_one_or_none()
+    return found
+
+
 def _record(
     connection: Connection,
     place: dict[str, str],
@@ -181,6 +189,9 @@ def _record(
 ) -> int:
     moment = now()
     studies.ensure(connection, VariantRow, "id", variant_values(variant), moment)
+    # It was rendered here, so it is not only what another database says.
+    merged = (VariantRow.id == variant.hash, VariantRow.origin.is_not(None))
+    connection.execute(update(VariantRow).where(*merged).values(origin=None))
     columns = TrialRow.__table__.c
     identity = {**place, "config_key": values["config_key"], "variant_id": values["variant_id"]}
     known = connection.execute(
