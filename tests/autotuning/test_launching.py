@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import threading
 import weakref
 
@@ -328,6 +329,14 @@ def test_what_call_and_configs_both_give_is_refused(card):
 def test_what_does_not_fit_the_kernel_is_refused_where_it_is_decorated(arguments, said):
     with pytest.raises(ValueError, match=said):
         tuner.autotune(configs(32, 64), **arguments)(doubling(None))
+
+
+def test_the_arguments_begin_with_those_of_tritons_own_in_its_order():
+    theirs = list(inspect.signature(triton.autotune).parameters)
+    parameters = inspect.signature(tuner.autotune).parameters
+    assert list(parameters)[: len(theirs)] == theirs
+    beyond = list(parameters.values())[12:]
+    assert beyond and all(p.kind is inspect.Parameter.KEYWORD_ONLY for p in beyond)
 
 
 def test_no_configs_are_tritons_default():

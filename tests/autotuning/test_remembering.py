@@ -90,6 +90,19 @@ def test_a_longer_list_times_what_is_new_only_and_then_chooses_among_all(card):
     assert kernel.best_config.kwargs == {"BLOCK": 64}
 
 
+def test_a_known_config_that_fails_in_this_process_is_not_chosen(card):
+    tune(card, configs(32, 64))
+
+    def launch(x_ptr, n, BLOCK, **_):
+        if BLOCK == 64:
+            raise MemoryError("not here")
+        return 3.01
+
+    kernel = tuner.autotune(configs(32, 64, 128), key=["n"])(Launches(kernels.twice, card, launch))
+    kernel[(1,)](torch.ones(4), 4)
+    assert kernel.best_config.kwargs == {"BLOCK": 128}
+
+
 def test_a_config_that_could_not_be_compiled_is_not_tried_again(card):
     class CompilationError(Exception):
         pass

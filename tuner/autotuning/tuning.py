@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,7 +54,6 @@ class Contender:
     us: float
     order: int
     compiled: CompileReport | None
-    samples: tuple[float, ...] = ()
 
     @property
     def weight(self) -> tuple[int, int]:
@@ -83,7 +83,7 @@ class Tuning:
         bench: Bench,
         queue: CompileQueue,
         proposer: Proposer,
-        launchables: Any,
+        launchables: Callable[[Config], Any],
         ledger: Ledger,
         held: Held,
         timing: Timing,
@@ -134,7 +134,7 @@ class Tuning:
                 return
             for number, reply in self._queue.poll():
                 proposal, order = waiting.pop(number)
-                record = self._try(proposal.config, reply, order)
+                record = self._try(proposal.config, reply)
                 self._ledger.record(record)
                 self._settle(proposal, record, order)
 
@@ -144,10 +144,8 @@ class Tuning:
         if record.outcome is Outcome.TIMED:
             assert record.value_us is not None
             samples = tuple(s for m in record.measurements for s in m.samples_us)
-            contender = Contender(
-                config, self._launchables(config), record.value_us, order, record.compile_report, samples
-            )
-            self._contenders.append(contender)
+            launchable = self._launchables(config)
+            self._contenders.append(Contender(config, launchable, record.value_us, order, record.compile_report))
             low, high = (min(samples), max(samples)) if samples else (record.value_us, record.value_us)
             self._timings[config] = [_MS * us for us in (record.value_us, low, high)]
         else:
@@ -156,7 +154,7 @@ class Tuning:
                 self._failures.append(record)
         self._proposer.tell(proposal, record.outcome, record.value_us)
 
-    def _try(self, config: Config, reply: Reply | None, order: int) -> TrialRecord:
+    def _try(self, config: Config, reply: Reply | None) -> TrialRecord:
         """Everything that is done with one config. ``reply``: what compiling it ahead gave; None where it was not."""
         compiled: CompileReport | None = None
         if isinstance(reply, Done):
@@ -238,9 +236,11 @@ class Tuning:
     def _choose(self) -> tuple[Contender, WinnerRecord]:
         """Interleaved rounds among those that are close, and of a tie the simplest."""
         ordered = sorted(self._contenders, key=lambda c: (c.us, c.order))
-        racers = [c for c in ordered if c.us <= RACE_WINDOW * ordered[0].us][:MOST_FINALISTS]
+        close = [c for c in ordered if c.us <= RACE_WINDOW * ordered[0].us][:MOST_FINALISTS]
+        # One that was known has not run in this process yet, and may fail in it.
+        racers = [c for c in close if self._timing.do_bench is not None or self._is_ready(c)]
         if len(racers) < 2 or self._timing.do_bench is not None:
-            chosen = ordered[0]
+            chosen = (racers or ordered)[0]
             return chosen, self._winner(
                 chosen, None, chosen.us, chosen.us, chosen.us, f"{chosen.config.label} is ahead"
             )
@@ -257,11 +257,17 @@ class Tuning:
         record = self._winner(chosen, decision, final.median_us, final.low_us, final.high_us, decision.verdict)
         return chosen, record
 
+    def _is_ready(self, contender: Contender) -> bool:
+        try:
+            self._bench.get_ready(contender.launchable)
+        except Exception as error:  # whatever its launch raises
+            self._failed(contender.config, error, contender.compiled)
+            return False
+        return True
+
     def _race(self, racers: list[Contender]) -> dict[str, dict[int, float]]:
         """By config key, the sample of each round; who is slower drops out."""
         rounds: dict[str, dict[int, float]] = {c.config.key: {} for c in racers}
-        for contender in racers:
-            self._bench.get_ready(contender.launchable)  # one that was known has not run here yet
         alive, number = list(racers), 0
         for chunk in RACE_CHUNKS:
             for _ in range(max(chunk, _FEWEST_BLOCKS)):
