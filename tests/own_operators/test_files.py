@@ -44,6 +44,15 @@ def test_comments_and_kernels_do_not_change_what_an_operator_is_and_its_referenc
     assert other != first and get("scaled").name == other
 
 
+def test_of_two_files_that_declare_the_same_the_one_named_last_has_the_kernels(write, tmp_path):
+    first = find(write())
+    (tmp_path / "copy").mkdir()
+    copy = find(write(("(x * factor).to", "(x * factor * 2).to"), folder=tmp_path / "copy"))
+    assert copy.name == first.name and copy.space_path == tmp_path / "copy" / "scaled.yaml"
+    assert "factor * 2" in tuner.render(tuner.make_problem(f"{tmp_path}/copy/scaled.py", SIZES, "fp32"))
+    assert "factor * 2" not in tuner.render(tuner.make_problem(f"{tmp_path}/scaled.py", SIZES, "fp32"))
+
+
 def test_a_path_may_start_from_another_folder(write, tmp_path):
     write()
     assert find("scaled.py:scaled", tmp_path).name == find(f"{tmp_path}/scaled.py:scaled").name

@@ -119,14 +119,17 @@ def _load(path: Path, name: str) -> DeclaredOperator:
     except TemplateError as error:
         raise ProblemError(str(error)) from None
     made = DeclaredOperator(declared[name], path, digest)
-    if made.name not in _LOADED:
-        if declared[name].name in operators.names(shipped=True):
-            raise ProblemError(f"{path}: {declared[name].name} is shipped; give yours another name")
-        operators.register(made)
-        _LOADED[made.name] = OperatorFile(str(path), name, digest)
-    found = operators.get(made.name)
-    assert isinstance(found, DeclaredOperator)
-    return found
+    if made.name in _LOADED:
+        known = operators.get(made.name)
+        assert isinstance(known, DeclaredOperator)
+        if known.declared is made.declared:
+            return known
+    if declared[name].name in operators.names(shipped=True):
+        raise ProblemError(f"{path}: {declared[name].name} is shipped; give yours another name")
+    # Of two files that declare the same, the one named last has the search space and the kernels.
+    operators.register(made)
+    _LOADED[made.name] = OperatorFile(str(path), name, digest)
+    return made
 
 
 def _read(path: Path) -> str:
