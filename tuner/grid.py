@@ -12,9 +12,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from tuner.config import Value
+from tuner.errors import SpaceError
 from tuner.problem import Scalar
 from tuner.template_space import Clause
 
+MOST_STEPS = 300_000
+"""So many values are tried while counting, and between one valid combination and the next: about a second."""
 REMEMBERED = 100_000
 """A constraint's answers are remembered where its roots have at most this many combinations."""
 
@@ -132,13 +135,19 @@ class Grid:
         names = tuple(domain)
         due = self._due(names)
         values: dict[str, Value] = {}
+        steps = 0
 
         def descend(depth: int, left: int) -> Iterator[dict[str, Value]]:
+            nonlocal steps
             if depth == len(names):
                 yield dict(values)
+                steps = 0
                 return
             name = names[depth]
             for value in domain[name]:
+                steps += 1
+                if steps > MOST_STEPS:
+                    raise self._too_many_steps()
                 spent = wanted is not None and value != wanted[name]
                 if spent and not left:
                     continue
@@ -157,6 +166,7 @@ class Grid:
         below = [math.prod(len(self.choices[name]) for name in names[depth:]) for depth in range(len(names) + 1)]
         refused = {clause.text: 0 for clause in self.constraints}
         values: dict[str, Value] = {}
+        steps = 0
 
         def passes(depth: int) -> bool:
             for rule in due[depth]:
@@ -166,16 +176,27 @@ class Grid:
             return True
 
         def descend(depth: int) -> int:
+            nonlocal steps
             if depth >= last:
                 return below[depth]
             total, name = 0, names[depth]
             for value in self.choices[name]:
+                steps += 1
+                if steps > MOST_STEPS:
+                    raise self._too_many_steps()
                 values[name] = value
                 if passes(depth + 1):
                     total += descend(depth + 1)
             return total
 
         return Count(descend(0) if passes(0) else 0, refused)
+
+    def _too_many_steps(self) -> SpaceError:
+        clause = max((rule for rule in self._rules), key=lambda rule: len(rule.roots)).clause
+        return SpaceError(
+            clause.path, clause.line, clause.key, f"more than {MOST_STEPS} combinations would have to be looked at",
+            "let constraints use fewer names, or thin out the choices",
+        )  # fmt: skip
 
     def _due(self, names: Sequence[str]) -> list[list[_Rule]]:
         """By depth, the rules whose roots are all among the first ``depth`` names and were not before."""

@@ -92,7 +92,7 @@ def call(what: str, function: Callable[[], object]) -> Attempt:
         try:
             function()
         except TunerError as error:
-            sys.stderr.write(harmless(str(error)))
+            sys.stderr.write(harmless(" ".join(str(error).split())))
             return error.exit_code
         return 0
 

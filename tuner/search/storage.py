@@ -93,4 +93,4 @@ def _on_begin(connection: sqlalchemy.Connection) -> None:
 
 
 def _shown(url: str) -> str:
-    return make_url(url).render_as_string(hide_password=True)
+    return make_url(url).set(query={}).render_as_string(hide_password=True)  # an option may hold one too
