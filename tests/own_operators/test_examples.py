@@ -1,9 +1,6 @@
-"""The two examples: right as they are, and wrong where their kernels are."""
+"""The two examples are right, without a GPU."""
 
 from __future__ import annotations
-
-import shutil
-from pathlib import Path
 
 import pytest
 
@@ -22,16 +19,6 @@ def example(name: str, operator: str) -> str:
     return f"{checkout() / f'examples/{name}/{name}.py'}:{operator}"
 
 
-def changed(folder: Path, name: str, old: str, new: str) -> Path:
-    for file in (checkout() / f"examples/{name}").iterdir():
-        if file.is_file():
-            shutil.copy(file, folder / file.name)
-    source = (folder / f"{name}.py").read_text(encoding="utf-8")
-    assert old in source
-    (folder / f"{name}.py").write_text(source.replace(old, new), encoding="utf-8")
-    return folder / f"{name}.py"
-
-
 def test_the_norm_is_right():
     report = tuner.check(tuner.make_problem(example("rmsnorm", "rmsnorm"), {"rows": 64, "cols": 200}, "fp16"))
     assert report.passed, report.reason
@@ -41,12 +28,6 @@ def test_the_experts_product_is_right_where_tokens_are_spread_and_where_they_cro
     report = tuner.check(tuner.make_problem(example("moe", "moe_up"), MOE, "bf16"), config=SMALL)
     assert report.passed, report.reason
     assert {"randn", "crowded"} <= {family.family for family in report.families}
-
-
-def test_the_row_of_the_wrong_token_is_wrong(tmp_path):
-    path = changed(tmp_path, "moe", "(pair // topk).to(tl.int64)", "(pair % topk).to(tl.int64)")
-    report = tuner.check(tuner.make_problem(f"{path}:moe_up", MOE, "bf16"), config=SMALL)
-    assert not report.passed and report.worst_ratio > 1
 
 
 @pytest.mark.parametrize("tokens", [1, 16, 4096])

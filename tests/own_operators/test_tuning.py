@@ -9,6 +9,7 @@ import pytest
 import tuner
 from tests.programs import environment, run
 from tuner.cli import run as command
+from tuner.own_kernel import read_own_kernel
 from tuner.trial import Outcome
 
 pytestmark = pytest.mark.usefixtures("tune_environment", "standing_machine")
@@ -60,13 +61,15 @@ def test_a_problems_file_may_name_one_and_the_command_line_takes_it_as_an_option
     assert answer["winner"]["problem"]["operator"].startswith("scaled@")
 
 
-def test_a_kernel_in_a_file_of_its_own_is_checked(write, tmp_path):
-    text = write()
-    kernel = (tmp_path / "scaled.py").read_text(encoding="utf-8").split("\ndef reference")[0]
+def test_a_kernel_in_a_file_of_its_own_is_given_its_tensors_and_numbers(write, tmp_path):
+    problem = tuner.make_problem(write(), SIZES, "fp32")
     own = tmp_path / "other.py"
-    own.write_text(kernel.replace("import tuner\n", ""), encoding="utf-8")
-    report = tuner.check(tuner.make_problem(text, SIZES, "fp32"), file=own, config="BLOCK=128,num_warps=1")
-    assert report.passed, report.reason
+    own.write_text("def launch(x, out, *, factor, BLOCK): ...\n", encoding="utf-8")
+    candidate, guessed = read_own_kernel(own).candidate(problem, "BLOCK=128", "", "")
+    assert candidate.launch_arguments == {"BLOCK": 128} and "cols in tiles of 128" in guessed
+    own.write_text("def launch(x, *, factor, BLOCK): ...\n", encoding="utf-8")
+    with pytest.raises(tuner.TunerError, match=r"launch\(\) has no out; scaled@.* gives it x, out, factor"):
+        read_own_kernel(own).candidate(problem, "BLOCK=128", "", "")
 
 
 def test_a_kernel_that_is_imported_from_beside_the_file_comes_along(write, tmp_path):
@@ -76,9 +79,7 @@ def test_a_kernel_that_is_imported_from_beside_the_file_comes_along(write, tmp_p
     kernels = f"import triton\nimport triton.language as tl\n\n\n{source[start:end]}"
     (tmp_path / "scale_kernels.py").write_text(kernels, encoding="utf-8")
     (tmp_path / "scaled.py").write_text(source[:start] + source[end:], encoding="utf-8")
-    problem = tuner.make_problem(text, SIZES, "fp32")
-    assert tuner.check(problem).passed
-    rendered = tuner.render(problem)
+    rendered = tuner.render(tuner.make_problem(text, SIZES, "fp32"))
     assert "def scale_kernel(" in rendered and "from scale_kernels" not in rendered
 
 
