@@ -111,4 +111,4 @@ def _opened(url: str, *, write: bool, create: bool = False) -> Iterator[Database
     try:
         yield database
     finally:
-        database.engine.dispose()
+        database.close()

@@ -8,8 +8,13 @@ import time
 
 from store_samples import VARIANT, config, spec, timed
 
+import tuner
+from tuner.search import make_proposer
+from tuner.space import load_space
 from tuner.store.records import ClaimState
 from tuner.store.store import Store
+from tuner.targets import target
+from tuner.trial import Outcome
 
 
 def write(database: str, first: int, count: int, pause_s: float) -> None:
@@ -52,6 +57,20 @@ def work(database: str, count: int, measuring_s: float, order: int) -> None:
         store.finish_study(study.id, "finished", 1.0, 0.5)
 
 
+def search(database: str, count: int) -> None:
+    """One of several that propose configs from, and log them to, one Optuna study."""
+    problem = tuner.make_problem("softmax", {"rows": 64, "cols": 1024}, "bf16")
+    proposer = make_proposer(
+        load_space("softmax").bind(problem, target("h200")), storage=database, study_name="shared", known={}
+    )
+    for number in range(count):
+        proposal = proposer.ask()
+        assert proposal is not None
+        proposer.tell(proposal, Outcome.TIMED, 10.0 + number)
+    proposer.close()
+    say(str(count))
+
+
 def say(text: str) -> None:
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
@@ -63,5 +82,7 @@ if __name__ == "__main__":
         write(database, int(rest[0]), int(rest[1]), float(rest[2]))
     elif what == "share":
         share(database, int(rest[0]), int(rest[1]), int(rest[2]))
+    elif what == "search":
+        search(database, int(rest[0]))
     else:
         work(database, int(rest[0]), float(rest[1]), int(rest[2]))

@@ -141,6 +141,18 @@ def test_a_claim_of_another_host_ends_a_minute_after_its_last_sign_of_life(
     assert known.state is ClaimState.KNOWN and known.trial is not None and known.trial.value_us == 10.1
 
 
+def test_a_lease_goes_by_the_clock_of_the_database(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Store.open(postgres_url) as store:
+        with monkeypatch.context() as elsewhere:
+            elsewhere.setattr(socket, "gethostname", lambda: "elsewhere")
+            study = store.start_study(spec())
+            store.claim(study.id, config(1), VARIANT.hash, "")
+        monkeypatch.setattr("tuner.store.runs.now", lambda: datetime.now(UTC) + timedelta(hours=1))
+        monkeypatch.setattr("tuner.store.studies.now", lambda: datetime.now(UTC) + timedelta(hours=1))
+        assert store.start_study(spec()).others == 1  # this machine's clock is an hour ahead
+        assert store.claim(study.id, config(1), VARIANT.hash, "").state is ClaimState.TAKEN
+
+
 def test_a_process_id_that_was_given_to_another_process_holds_nothing(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

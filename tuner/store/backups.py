@@ -72,4 +72,4 @@ def _copy_rows(source: Database, target: Path) -> None:
     try:
         source.snapshot(lambda connection: join(copy, connection, None))
     finally:
-        copy.engine.dispose()
+        copy.close()

@@ -16,6 +16,10 @@ _MAGIC = b"SQLite format 3\x00"
 _CHECKED_BYTES = 16 * 2**20
 """Files up to this size are checked as a whole on opening; a larger one shows its damage where it is read."""
 
+# Files that were looked through, as they were then: a program that asks for winners opens one file often.
+_FOUND_SOUND: set[tuple[str, int, int, int]] = set()
+_MOST_REMEMBERED = 64
+
 OPTUNA_TABLES = frozenset(
     {
         "alembic_version",
@@ -88,6 +92,11 @@ def _resting(path: Path) -> tuple[int, int] | None:
     return stat.st_mtime_ns, stat.st_size
 
 
+def _state(path: Path) -> tuple[str, int, int, int]:
+    stat = path.stat()
+    return str(path), stat.st_ino, stat.st_mtime_ns, stat.st_size
+
+
 def _inspected(path: Path, label: str, busy_timeout_s: float, whole: bool, *, immutable: bool) -> str | None:
     connection = connect_read_only(path, busy_timeout_s, immutable=immutable)
     try:
@@ -100,11 +109,15 @@ def _revision(connection: sqlite3.Connection, path: Path, label: str, whole: boo
     found = connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')").fetchall()
     names = {row[0] for row in found if not row[0].startswith("sqlite_")}
     refuse_active_schema(connection, label, {n for n in names if n.startswith("tuner_") or n in OPTUNA_TABLES})
-    if whole and path.stat().st_size <= _CHECKED_BYTES:
+    state = _state(path)
+    if whole and state[-1] <= _CHECKED_BYTES and state not in _FOUND_SOUND:
         verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if verdict != "ok":
             said = str(verdict).splitlines()[0]
             raise StoreError(f"{label}: the database is damaged ({said}); restore a backup, or name another with --db")
+        if len(_FOUND_SOUND) >= _MOST_REMEMBERED:
+            _FOUND_SOUND.clear()
+        _FOUND_SOUND.add(state)
     if VERSION_TABLE in names:
         row = connection.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchone()
         if row is not None:

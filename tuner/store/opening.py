@@ -6,6 +6,7 @@ from functools import partial
 
 from tuner.errors import OlderSchemaError, StoreError
 from tuner.store.engine import Location, locate, open_engine
+from tuner.store.idle_engines import leave_engine, take_engine
 from tuner.store.inspection import refuse_unusable_path, sqlite_revision
 from tuner.store.location import default_path
 from tuner.store.migrating import HEAD, current_revision, migrate, refuse_unknown
@@ -18,16 +19,17 @@ def open_database(url: str, *, create: bool, write: bool, busy_timeout_s: float)
     if not write:
         create = False
     _look(location, create=create, write=write, busy_timeout_s=busy_timeout_s)
-    engine = open_engine(location, write=write, busy_timeout_s=busy_timeout_s)
-    database = Database(engine, location, busy_timeout_s)
+    engine = take_engine(location, write=write, busy_timeout_s=busy_timeout_s)
+    leave = partial(leave_engine, engine, location, write=write, busy_timeout_s=busy_timeout_s)
+    database = Database(engine, location, busy_timeout_s, leave)
     try:
         if location.path is None:
             revision = database.read(current_revision)
             _refuse(revision, location, create=create, write=write)
             if revision != HEAD:
                 database.write(partial(migrate, label=location.label))
-        else:
-            _migrate_file(database, write=write)
+        elif write:
+            _migrate_file(database)
     except BaseException:
         engine.dispose()
         raise
@@ -77,9 +79,9 @@ def _refuse(revision: str | None, location: Location, *, create: bool, write: bo
         raise OlderSchemaError(f"{said}; open it once with a command that writes, so that it is upgraded")
 
 
-def _migrate_file(database: Database, *, write: bool) -> None:
+def _migrate_file(database: Database) -> None:
     """Migrates where needed, on connections of their own that do not enforce foreign keys while tables are rebuilt."""
-    if database.read(current_revision) == HEAD or not write:
+    if database.read(current_revision) == HEAD:
         return
     engine = open_engine(database.location, write=True, busy_timeout_s=database.busy_timeout_s, foreign_keys=False)
     try:

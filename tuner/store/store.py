@@ -61,7 +61,7 @@ class Store:
 
     def close(self) -> None:
         """Closes every connection. The store cannot be relied on afterwards."""
-        self._database.engine.dispose()
+        self._database.close()
 
     def __enter__(self) -> Self:
         return self

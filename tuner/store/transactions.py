@@ -30,11 +30,18 @@ class Database:
     program may have changed it since.
     """
 
-    def __init__(self, engine: Engine, location: Location, busy_timeout_s: float) -> None:
+    def __init__(
+        self, engine: Engine, location: Location, busy_timeout_s: float, leave: Callable[[], None] | None = None
+    ) -> None:
         self.engine = engine
+        self._leave = leave or engine.dispose
         self.location = location
         self.busy_timeout_s = busy_timeout_s
         self.revision = ""
+
+    def close(self) -> None:
+        """Closes every connection. It cannot be relied on afterwards."""
+        self._leave()
 
     def read(self, work: Callable[[Connection], T]) -> T:
         """``work`` in a transaction that reads. Raises ``StoreError``, also for a row that nothing here wrote."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 from sqlalchemy import Connection, Select, func, insert, select
@@ -75,6 +76,7 @@ def best(
     return min(current.values(), key=lambda winner: winner.record.median_us)
 
 
+@cache
 def statement_for_winners() -> Select[Any]:
     """Winners with what ``winner_of`` needs."""
     return (
