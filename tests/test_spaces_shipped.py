@@ -107,6 +107,21 @@ def test_the_groups_of_the_cooperative_softmax_are_whole_and_fit_the_device():
             assert values["BLOCK_COLS"] * values["SPLITS"] == 131072
 
 
+def test_a_cluster_is_offered_for_16_bits_where_there_are_clusters_and_holds_what_fits():
+    space = softmax(8192, 131072)
+    held = [c.values for c in space.configs() if c.template == "cluster"]
+    assert {values["CLUSTER"] for values in held} == {2, 4, 8}
+    for values in held:
+        shared = values["SHARED_HALVES"] * values["BLOCK_COLS"]  # halves of a part, two bytes an element
+        in_registers = (2 - values["SHARED_HALVES"]) * values["BLOCK_COLS"] // 2
+        assert shared <= 32768
+        assert in_registers <= 64 * 32 * values["num_warps"]
+    wide = get("softmax").problem({"rows": 8192, "cols": 131072}, "fp32")
+    assert "cluster" not in load_space("softmax").bind(wide, target("h200")).templates
+    half = get("softmax").problem({"rows": 8192, "cols": 131072}, "fp16")
+    assert "cluster" not in load_space("softmax").bind(half, target("a100")).templates
+
+
 def test_no_two_configs_are_the_same_launch():
     for space in (softmax(4096, 4096), softmax(4096, 32768), attention(4, 32, 4096, 128, False)):
         seen = {}
@@ -121,8 +136,8 @@ def test_no_two_configs_are_the_same_launch():
     [
         (1, 1, ("whole_row", "online")),
         (7, 37, ("whole_row", "several_rows", "online")),
-        (5000, 65536, ("whole_row", "persistent", "online", "cooperative")),
-        (5000, 65537, ("online", "cooperative")),
+        (5000, 65536, ("whole_row", "persistent", "online", "cooperative", "cluster")),
+        (5000, 65537, ("online", "cooperative", "cluster")),
         (4, 1_000_000, ("online", "split_row")),
         (1_000_000, 1, ("whole_row", "several_rows", "online")),
     ],
@@ -169,8 +184,9 @@ def test_the_order_of_query_tiles_is_searched_where_their_work_differs():
     assert "longest_first" in {c.values["TILE_ORDER"] for c in attention(4, 32, 4096, 128, True).configs()}
 
 
-def test_only_the_cooperative_softmax_needs_a_gpu():
+def test_only_softmax_whose_programs_wait_for_one_another_needs_a_gpu():
     spaces = [load_space("softmax"), load_space("attention_fwd")]
     assert [name for space in spaces for name, template in space.templates.items() if template.needs_gpu] == [
-        "cooperative"
+        "cooperative",
+        "cluster",
     ]
