@@ -98,12 +98,7 @@ def test_a_tolerance_of_the_callers_own_takes_the_rules_place(card):
     assert kernel.best_config.kwargs == {"BLOCK": 64}
 
 
-def test_another_reference_is_asked_again(card):
-    def lenient(out_ptr, **_):
-        return {"out_ptr": out_ptr}  # whatever is there is right
-
-    tuned(card, lambda *_: None)
-
+def test_what_another_reference_found_wrong_is_looked_at_again(card):
     def minus(x_ptr, y_ptr):
         return {"out_ptr": x_ptr - y_ptr}
 
@@ -113,6 +108,12 @@ def test_another_reference_is_asked_again(card):
     assert kernel.best_config.kwargs == {"BLOCK": 64}
     assert promise(plus, None) != promise(minus, None) != promise(minus, (1.0, 0.0))
     assert promise(None, None) == ""
+
+
+def test_what_a_reference_found_wrong_stays_out_where_none_is_named(card):
+    tuned(card, _scale)
+    kernel, _ = tuned(card, _scale, reference=None)
+    assert kernel.best_config.kwargs == {"BLOCK": 32}
 
 
 def referee(reference, jit, **tensors):
