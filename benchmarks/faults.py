@@ -82,7 +82,7 @@ def main() -> int:
     print(f"{'kind':32} {'injected':>8} {'survived':>8} {'trials lost':>11}", flush=True)
     failed = []
     with tempfile.TemporaryDirectory(prefix="tuner-faults-") as name:
-        folder, cache = Path(name), Path(name) / "cache"
+        folder, cache = Path(name), Path(name) / "kernels"
         mounts = may_mount(folder / "mount")
         for kind in chosen:
             if kind in MOUNTING and not mounts:

@@ -89,7 +89,7 @@ def run_kind(kind: str, cases: int, seed: int) -> dict[str, object]:
                 attempts += 1
                 refused += attempt.code == 2
                 slowest = max(slowest, attempt.seconds)
-                found += [f"{kind} {number}: {fault}: {attempt.what[:300]}" for fault in attempt.faults]
+                found += [f"{kind} {number}: {fault[:200]}: {attempt.what[:200]}" for fault in attempt.faults]
         if files_below(folder, but=(folder / "in",)) != before:
             found.append(f"{kind}: a file outside was changed")
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - start_kib) // 1024

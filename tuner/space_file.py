@@ -5,6 +5,7 @@ pydantic holds the file to its form; what the names in it mean is checked afterw
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -30,6 +31,7 @@ from tuner.yaml_form import form_error, shown
 
 MAX_CHOICES = 256
 MAX_WARPS = 32
+MAX_PATH = 1000
 
 _SCALARS = (bool, int, float, str)
 _DEVICE_FACTS = frozenset(Device("", "", *([0] * 11)).facts)
@@ -164,8 +166,13 @@ class _TemplateReader:
     def _source(self, folder: Path, shipped_variants: Path) -> Path:
         tried = [base / self.model.source for base in (folder, shipped_variants)]
         for path in tried:
-            if path.is_file():
-                return path
+            with contextlib.suppress(OSError):  # a name that is too long for any file
+                if path.is_file():
+                    return path
+        if len(self.model.source) > MAX_PATH:
+            raise self.error(
+                ("source",), f"{shown(self.model.source)} is no path of a file", "name the template's file"
+            )
         where = listed(dict.fromkeys(tried))
         raise self.error(("source",), f"no such file: {self.model.source}", f"looked for {where}")
 

@@ -21,7 +21,9 @@ from tuner.errors import TunerError
 from tuner.terminal import harmless
 
 LIMIT_S = 2.0
-"""No command on hostile input may take longer."""
+"""No command on hostile input may take more of a processor's time."""
+STUCK_S = 20.0
+"""After so much time on the clock it is said to hang: it may be waiting for something that never comes."""
 
 
 class Hang(BaseException):
@@ -30,7 +32,7 @@ class Hang(BaseException):
 
 @dataclass(frozen=True)
 class Attempt:
-    """What a command, or a call, did. ``code`` is its exit code."""
+    """What a command, or a call, did. ``code`` is its exit code, ``seconds`` the processor's time that it took."""
 
     what: str
     code: int
@@ -101,16 +103,16 @@ def call(what: str, function: Callable[[], object]) -> Attempt:
 
 def _attempt(what: str, function: Callable[[], int]) -> Attempt:
     out, err = io.StringIO(), io.StringIO()
-    code, crash, began = 99, "", time.monotonic()
+    code, crash, began = 99, "", time.process_time()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
-            with _no_longer_than(5 * LIMIT_S):
+            with _no_longer_than(STUCK_S):
                 code = function()
         except Hang as hang:
-            crash = f"nothing for {5 * LIMIT_S} s, at {traceback.extract_tb(hang.__traceback__)[-1]}"
+            crash = f"nothing for {STUCK_S} s, at {traceback.extract_tb(hang.__traceback__)[-1]}"
         except BaseException as error:  # whatever it is, it is a finding
             crash = f"{type(error).__name__}: {error} at {traceback.extract_tb(error.__traceback__)[-1]}"
-    return Attempt(what, code, out.getvalue(), err.getvalue(), time.monotonic() - began, crash)
+    return Attempt(what, code, out.getvalue(), err.getvalue(), time.process_time() - began, crash)
 
 
 def files_below(folder: Path, but: Sequence[Path] = ()) -> dict[str, bytes]:

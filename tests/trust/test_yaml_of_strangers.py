@@ -15,6 +15,7 @@ from tests.trust.attempts import LIMIT_S, files_below
 from tests.trust.yaml_attacks import (
     BOMB,
     CHOICES,
+    ENGINE_SPACES,
     EXPRESSIONS,
     SPACE,
     attack_expression,
@@ -65,13 +66,13 @@ def test_hostile_files_do_no_harm(tmp_path, attack, cases):
 
 @pytest.mark.parametrize("text", EXPRESSIONS)
 def test_no_expression_takes_long_or_gives_anything_large(text):
-    began = time.monotonic()
+    began = time.process_time()
     try:
         value = Expression.parse(text).evaluate({"cols": 4096})
         assert value is None or isinstance(value, bool | float) or len(str(value)) < 1000
     except ExpressionError as error:
         assert "\n" not in str(error).strip("\n") or "\n" in text
-    assert time.monotonic() - began < LIMIT_S
+    assert time.process_time() - began < LIMIT_S
 
 
 @settings(max_examples=150, deadline=None)
@@ -102,10 +103,10 @@ def test_any_text_is_yaml_or_refused(text):
     ],
 )
 def test_limits_hold_before_time_and_memory_are_spent(text, said):
-    began = time.monotonic()
+    began = time.process_time()
     with pytest.raises(SpaceError, match=said):
         parse_yaml(text, Path("x.yaml"))
-    assert time.monotonic() - began < LIMIT_S
+    assert time.process_time() - began < LIMIT_S
 
 
 @pytest.mark.parametrize("constraint", ["A + B + C > 0", "A + B + C < 0"])
@@ -116,3 +117,14 @@ def test_a_space_that_would_be_counted_for_hours_is_refused(tmp_path, constraint
     path.write_text(text)
     with pytest.raises(SpaceError, match=r"constraints\[0\]: more than 300000 combinations would have to be looked at"):
         load_space(path).bind(get("softmax").problem({"rows": 64, "cols": 100}, "fp32"), target("sm_90")).size()
+
+
+@pytest.mark.parametrize("length", [300, 100_000])
+def test_a_source_with_a_name_that_no_file_has_is_refused(tmp_path, length):
+    path = tmp_path / "space.yaml"
+    path.write_text(SPACE.replace(str(ENGINE_SPACES / "small.py"), "a" * length))
+    with pytest.raises(
+        SpaceError, match=r"templates.small.source: (no such file|'a+\.\.\. is no path of a file)"
+    ) as caught:
+        load_space(path)
+    assert len(str(caught.value)) < 3000
