@@ -13,7 +13,9 @@ import tuner
 from tests.checkout import checkout
 from tests.exports.stored_winners import softmax, store_winner
 from tests.programs import environment, run
+from tuner.capturing.problems_of import Seen
 from tuner.capturing.recording import Recording
+from tuner.capturing.torch_calls import count
 from tuner.cli import run as command
 from tuner.errors import UsageError
 from tuner.problems_file import load_problems
@@ -103,6 +105,15 @@ def test_what_no_operator_computes_is_said_with_its_count():
     others = {what: count for (what, why), count in passed_over(recording).items() if why == "no operator computes it"}
     assert others == {"the backward pass of softmax": 1, "log_softmax": 2}
     assert counted(recording) == {"softmax rows=4 cols=10 row_stride=10 fp32": 1}
+
+
+def test_a_call_that_cannot_be_read_goes_on_and_is_counted():
+    def unknown() -> Seen:
+        raise IndexError("tuple index out of range")
+
+    recording = Recording()
+    count(recording, "softmax", unknown)
+    assert passed_over(recording) == {("softmax", "it cannot be read (IndexError: tuple index out of range)"): 1}
 
 
 def test_the_file_is_a_problems_file_with_counts_and_what_is_not_tunable(tmp_path):

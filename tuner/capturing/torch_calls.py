@@ -49,6 +49,8 @@ def count(recording: Recording, what: str, look: Callable[[], Seen]) -> None:
         seen = look()
     except NoProblemError as error:
         recording.pass_over(what, str(error))
+    except Exception as error:  # a call of a form that is not known here must not end the program that makes it
+        recording.pass_over(what, f"it cannot be read ({type(error).__name__}: {error})")
     else:
         recording.add(seen.problem, seen.notes)
 
