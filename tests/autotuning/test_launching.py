@@ -221,7 +221,7 @@ def test_two_threads_tune_once(card):
 def test_a_turn_that_a_thread_had_at_a_fork_does_not_stop_the_child(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
-        "import os, threading\n"
+        "import os, signal, threading\n"
         "from tuner.autotuning.turns import my_turn\n"
         "held, done = threading.Event(), threading.Event()\n"
         "def hold():\n"
@@ -232,6 +232,7 @@ def test_a_turn_that_a_thread_had_at_a_fork_does_not_stop_the_child(tmp_path):
         "held.wait()\n"
         "child = os.fork()\n"
         "if child == 0:\n"
+        "    signal.alarm(5)\n"
         "    with my_turn():\n"
         "        os._exit(7)\n"
         "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"

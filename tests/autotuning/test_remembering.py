@@ -13,6 +13,19 @@ import tuner
 from tests.autotuning import kernels
 from tests.autotuning.standin import FakeCard, Launches, counting
 from tests.autotuning.test_launching import configs, doubling
+from tuner.loading import load_source
+
+KERNEL = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def twice(x_ptr, n, BLOCK: tl.constexpr):
+    tl.store(x_ptr, {line})
+
+def launch():
+    pass
+"""
 
 
 def tune(card, given, n=4, **options):
@@ -70,13 +83,20 @@ def test_another_gpu_or_other_software_is_tuned_for_anew(card, change):
         assert timed() > 0
 
 
-def test_another_source_is_tuned_anew(card):
-    tune(card, configs(32, 64))
-    with counting(card) as timed:
-        kernel = tuner.autotune(configs(32, 64), key=["n"])(doubling(card, jit=kernels.add))
-        kernel.arg_names = kernel.fn.arg_names = ["x_ptr", "n", "BLOCK"]
-        kernel[(1,)](torch.ones(4), 4)
-        assert timed() > 0
+def test_another_source_is_tuned_anew_and_the_same_elsewhere_is_not(card, tmp_path):
+    def first_launch(name, line):
+        path = tmp_path / name / "kernel.py"
+        path.parent.mkdir()
+        path.write_text(KERNEL.format(line=line))
+        kernel = tuner.autotune(configs(32, 64), key=["n"])(doubling(card, jit=load_source(path).twice))
+        with counting(card) as timed:
+            kernel[(1,)](torch.ones(4), 4)
+            return timed()
+
+    assert first_launch("first", "2 * tl.load(x_ptr)") > 0
+    assert first_launch("same", "2 * tl.load(x_ptr)") == 0
+    assert first_launch("other", "tl.load(x_ptr) * 2") > 0
+    assert len({study.problem.operator for study in tuner.studies()}) == 1
 
 
 def test_a_longer_list_times_what_is_new_only_and_then_chooses_among_all(card):
