@@ -10,7 +10,6 @@ that hold a part in shared memory; rows that these do not fit (a length that is 
 take plain loads. It cannot run in the interpreter, which has no clusters.
 """
 
-import torch
 import triton
 import triton.language as tl
 
@@ -34,7 +33,7 @@ def _max_fp16(a, b):
 @triton.jit
 def _larger(a, b, DTYPE: tl.constexpr):
     """The larger of each of two ``DTYPE`` in a word."""
-    if DTYPE == tl.bfloat16:
+    if DTYPE.is_bf16():
         largest = _max_bf16(a, b)
     else:
         largest = _max_fp16(a, b)
@@ -44,7 +43,7 @@ def _larger(a, b, DTYPE: tl.constexpr):
 @triton.jit
 def _low(words, DTYPE: tl.constexpr):
     """The first of two ``DTYPE`` in a word, as fp32."""
-    if DTYPE == tl.bfloat16:
+    if DTYPE.is_bf16():
         # A bf16 is the upper half of an fp32.
         value = (words << 16).to(tl.float32, bitcast=True)
     else:
@@ -55,7 +54,7 @@ def _low(words, DTYPE: tl.constexpr):
 @triton.jit
 def _high(words, DTYPE: tl.constexpr):
     """The second of two ``DTYPE`` in a word, as fp32."""
-    if DTYPE == tl.bfloat16:
+    if DTYPE.is_bf16():
         value = (words & 0xFFFF0000).to(tl.float32, bitcast=True)
     else:
         value = (words >> 16).to(tl.uint16).to(DTYPE, bitcast=True).to(tl.float32)
@@ -84,7 +83,7 @@ def _softmax(words, m, log_l, DTYPE: tl.constexpr):
     LOG2E: tl.constexpr = 1.4426950408889634
     low = tl.exp2((_low(words, DTYPE) - m) * LOG2E - log_l)
     high = tl.exp2((_high(words, DTYPE) - m) * LOG2E - log_l)
-    if DTYPE == tl.bfloat16:
+    if DTYPE.is_bf16():
         both = tl.inline_asm_elementwise(
             "cvt.rn.bf16x2.f32 $0, $2, $1;",
             constraints="=r,r,r",
@@ -276,7 +275,7 @@ def _exchange(m, l, CLUSTER: tl.constexpr):
 @triton.jit
 def _largest(words, DTYPE: tl.constexpr):
     """The maximum of each row of ``words`` [CLUSTER, N], fp32; and 0 instead of it where it is -inf."""
-    if DTYPE == tl.bfloat16:
+    if DTYPE.is_bf16():
         both = tl.reduce(words, 1, _max_bf16)
     else:
         both = tl.reduce(words, 1, _max_fp16)
