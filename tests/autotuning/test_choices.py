@@ -12,6 +12,7 @@ import tuner
 from tests.autotuning import kernels
 from tests.autotuning.standin import Launches, counting
 from tuner.errors import AutotuneError, SpaceError
+from tuner.search import DEFAULT_SAMPLER
 
 YAML = """
 operator: twice
@@ -54,7 +55,7 @@ def test_choices_are_searched_and_the_first_of_each_is_the_plain_config(card):
     assert kernel.best_config.kwargs == {"BLOCK": 128} and kernel.best_config.num_warps == 2
     assert torch.equal(x, torch.full((4,), 2.0))
     study = tuner.show("1")
-    assert len(study.trials) == 6 and study.summary.sampler == "tpe"
+    assert len(study.trials) == 6 and study.summary.sampler == DEFAULT_SAMPLER
     assert study.trials[0].trial.config.values == {"BLOCK": 64, "num_warps": 4}
     assert study.winner.record.plain_us == 6.0
     with counting(card) as timed:
