@@ -52,7 +52,9 @@ class Config:
 
     @classmethod
     def from_json(cls, data: Mapping[str, object]) -> Config:
-        """The inverse of ``as_json``."""
+        """The inverse of ``as_json``. Raises ``ValueError`` where a chosen name has no value."""
         switches, launch, chosen = data["switches"], data["launch"], data.get("chosen", ())
         assert isinstance(switches, Mapping) and isinstance(launch, Mapping) and isinstance(chosen, list | tuple)
+        if unknown := [name for name in chosen if name not in switches and name not in launch]:
+            raise ValueError(f"the config chooses {unknown[0]!r}, but has no value for it")
         return cls(str(data["template"]), tuple(sorted(switches.items())), tuple(sorted(launch.items())), tuple(chosen))

@@ -10,6 +10,7 @@ import pytest
 
 from tests.trust.attempts import files_below
 from tests.trust.database_attacks import attack_database, stranger
+from tuner.config import Config
 from tuner.errors import StoreError
 from tuner.store.store import Store
 from tuner.store.typed import typed
@@ -68,3 +69,9 @@ def test_a_dataclass_is_held_to_its_annotations_wherever_it_is(value, said):
 def test_what_fits_comes_back_as_it_is():
     value = [Measurement("final", "p", (1.0, 2), 1, 1.0, 1.0, states=(DeviceState(),))]
     assert typed(value) is value
+
+
+def test_a_config_that_chooses_what_it_lacks_is_refused():
+    data = {"template": "t", "switches": {}, "launch": {"A": 1}, "chosen": ["A", "B"]}
+    with pytest.raises(ValueError, match="chooses 'B', but has no value for it"):
+        Config.from_json(data)
