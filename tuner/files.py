@@ -37,8 +37,11 @@ def winner_file(store: Store, winner: StoredWinner, triton_version: str | None) 
     """The file of a stored winner, from the source that was stored with it: no search space is needed.
 
     That source has its switches fixed already; what is left to render is how it spells the base-2 exponential.
+    Raises ``ProblemError`` where the stored problem is none of its operator.
     """
     stored, study = store.variant(winner.variant_hash), store.study(winner.study_id)
+    # What is stored may be anybody's: the operator says whether it is a problem at all.
+    problem = get(winner.problem.operator).problem(winner.problem.sizes, winner.problem.dtype, winner.problem.settings)
     trial = store.trial(winner.record.trial_id)
     template = read_template(stored.operator, stored.template, Path(f"{stored.template}.py"), stored.source)
     variant = replace(
@@ -56,7 +59,7 @@ def winner_file(store: Store, winner: StoredWinner, triton_version: str | None) 
         device=winner.device,
         stack=winner.stack,
         tolerance=_TOLERANCE + worst,
-        self_check=get(winner.problem.operator).self_check(winner.problem),
+        self_check=get(winner.problem.operator).self_check(problem),
         generator=_generator(),
     )
     return standalone(variant, header)
