@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.problems import ATTENTION, SOFTMAX, attention_problem, softmax_problem
-from tuner.funnel import EstimateFunnel, Funnel, GpuFunnel
 from tuner.machine import Machine
 from tuner.problem import Problem
+from tuner.session import make_funnel
 from tuner.space import load_space
 from tuner.tickets import TicketOffice
 from tuner.trial import Outcome, TrialRecord
@@ -48,12 +48,7 @@ def records(machine: Machine, problem: Problem, seconds: float, seed: int) -> tu
     office = TicketOffice(bound, machine.workspace, machine.stack.triton)
     configs = list(bound.configs())
     random.Random(seed).shuffle(configs)
-    funnel: Funnel
-    if machine.measures:
-        typical = office.candidate(bound.plain()[0])
-        funnel = GpuFunnel(problem, machine.device, machine.compilers(), seed, machine.gpu, typical)
-    else:
-        funnel = EstimateFunnel(problem, machine.device, machine.compilers(), seed, machine.interpreters())
+    funnel = make_funnel(machine, problem, office.candidate(bound.plain()[0]), seed)
     done: list[TrialRecord] = []
     waiting = iter(configs)
     exhausted = False

@@ -24,20 +24,21 @@ def main() -> None:
     problems = [(softmax_problem(*s), arguments.softmax_seconds * (1 if s[1] <= 4096 else 2)) for s in SOFTMAX]
     shapes = ATTENTION[1:] if arguments.skip_first_attention else ATTENTION
     problems += [(attention_problem(*a), arguments.attention_seconds) for a in shapes]
-    for problem, seconds in problems:
-        started = time.monotonic()
-        result = tuner.tune(problem, db=arguments.db, gpu=True, time_s=seconds)
-        winner = result.winner
-        assert winner is not None
-        outcomes = " ".join(f"{name}={count}" for name, count in sorted(result.study.outcomes.items()))
-        print(
-            f"{problem.label}: {winner.record.median_us:.1f} us, {winner.record.speedup or 1.0:.2f} x plain, "
-            f"{result.study.trials} of {result.study.space_size} configs ({outcomes}) in "
-            f"{time.monotonic() - started:.1f} s, "
-            f"GPU busy {100 * result.study.gpu_busy_s / result.study.wall_s:.0f} %\n"
-            f"    {winner.record.verdict}",
-            flush=True,
-        )
+    with tuner.Session(db=arguments.db, gpu=True) as session:
+        for problem, seconds in problems:
+            started = time.monotonic()
+            result = session.tune(problem, time_s=seconds)
+            winner = result.winner
+            assert winner is not None
+            outcomes = " ".join(f"{name}={count}" for name, count in sorted(result.study.outcomes.items()))
+            print(
+                f"{problem.label}: {winner.record.median_us:.1f} us, {winner.record.speedup or 1.0:.2f} x plain, "
+                f"{result.study.trials} of {result.study.space_size} configs ({outcomes}) in "
+                f"{time.monotonic() - started:.1f} s, "
+                f"GPU busy {100 * result.study.gpu_busy_s / result.study.wall_s:.0f} %\n"
+                f"    {winner.record.verdict}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -75,7 +75,8 @@ def standing_machine(
 ) -> None:
     """``tuner.tune`` and the others work with the session's machine: starting one of its own takes seconds."""
     standing = Standing(machine, compilers, interpreters)
-    monkeypatch.setattr("tuner.api._machine", lambda target, gpu, workers: standing)
+    for module in ("tuner.api", "tuner.session"):
+        monkeypatch.setattr(f"{module}.new_machine", lambda target, gpu, workers: standing)
 
 
 @pytest.fixture(scope="session")

@@ -109,8 +109,8 @@ class FakeCompilers:
     def busy_workers(self) -> list[Any]:
         return []
 
-    def drop_waiting(self) -> list[Hashable]:
-        return []
+    def abandon(self) -> None:
+        self._replies.clear()
 
 
 def evaluating(answers: Callable[[EvaluateJob], Reply | None]) -> Callable[[Any], Reply | None]:

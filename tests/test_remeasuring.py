@@ -286,7 +286,10 @@ def test_nothing_stored_for_this_device_is_an_error(shop):
 
 
 def test_without_a_gpu_it_says_that_one_is_needed(shop, standing_machine, monkeypatch):
-    monkeypatch.setattr("tuner.api._machine", lambda target, gpu, workers: Machine(Workspace(shop.cache), gpu=gpu))
+    for module in ("tuner.api", "tuner.session"):
+        monkeypatch.setattr(
+            f"{module}.new_machine", lambda target, gpu, workers: Machine(Workspace(shop.cache), gpu=gpu)
+        )
     with pytest.raises(MissingError, match="no GPU was found here"):
         tuner.remeasure(db=str(shop.path))
 

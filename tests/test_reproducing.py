@@ -219,6 +219,6 @@ def test_an_estimate_and_a_measurement_that_is_not_there_are_refused(make):
 
 def test_without_a_gpu_it_says_that_one_is_needed(make, cache, tmp_path, monkeypatch):
     shop = make()
-    monkeypatch.setattr("tuner.api._machine", lambda target, gpu, workers: Machine(Workspace(cache), gpu=gpu))
+    monkeypatch.setattr("tuner.api.new_machine", lambda target, gpu, workers: Machine(Workspace(cache), gpu=gpu))
     with pytest.raises(MissingError, match="no GPU was found here"):
         tuner.reproduce(shop.number, space=shop.space, db=str(tmp_path / "tuner.db"))

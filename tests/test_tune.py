@@ -18,6 +18,7 @@ from tuner.known import same_or_none
 from tuner.problem import Problem
 from tuner.results import TuneResult
 from tuner.trial import Outcome
+from tuner.worker.zygote import Zygote
 
 PROBLEM = tuner.make_problem("softmax", {"rows": 64, "cols": 100}, "fp32")
 SMALL_LABELS = {f"template=small,DIVIDE={d},num_warps={w}" for d in (True, False) for w in (1, 2)}
@@ -246,3 +247,22 @@ def test_every_trial_was_checked_on_inputs_of_its_own_and_says_which(finished, d
     assert len(reports) >= 2
     assert {report.seed for report in reports} == {0}
     assert len({report.variation for report in reports}) == len(reports) and 0 not in {r.variation for r in reports}
+
+
+def test_a_session_tunes_one_problem_after_the_other_with_the_same_processes(tmp_path, monkeypatch):
+    started: list[str] = []
+    monkeypatch.setattr(
+        "tuner.machine.Zygote", lambda environment, log: started.append(log.name) or Zygote(environment, log)
+    )
+    other = tuner.make_problem("softmax", {"rows": 7, "cols": 90}, "fp32")
+    with tuner.Session(gpu=False, db=str(tmp_path / "new.db"), workers=1) as session:
+        results = [session.tune(p, space=spaces() / "small.yaml", trials=2) for p in (PROBLEM, other)]
+    assert [result.problem for result in results] == [PROBLEM, other]
+    assert all(result.winner is not None and result.study.trials == 2 for result in results)
+    assert sorted(started) == ["interpreter.log", "zygote.log"]
+
+
+def test_a_session_that_tunes_nothing_makes_no_database(tmp_path):
+    with tuner.Session(gpu=False, db=str(tmp_path / "new.db")):
+        pass
+    assert not (tmp_path / "new.db").exists()

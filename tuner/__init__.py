@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from tuner.remeasurement import Remeasurement
     from tuner.reproducing import Reproduction
     from tuner.results import OperatorSummary, TimeResult, TuneResult
+    from tuner.session import Session
     from tuner.store.upkeep_records import Backup, DatabaseStats, Finding, Merge, Pruning, Soundness, Upgrade
     from tuner.tuned_coverage import CoverageReport, coverage
     from tuner.upkeep import (
@@ -67,6 +68,7 @@ __all__ = [
     "RegressionReport",
     "Remeasurement",
     "Reproduction",
+    "Session",
     "Size",
     "Soundness",
     "TensorSpec",
@@ -122,6 +124,7 @@ _HOMES = {
     "RegressionReport": "tuner.regression.report",
     "Remeasurement": "tuner.remeasurement",
     "Reproduction": "tuner.reproducing",
+    "Session": "tuner.session",
     "Size": "tuner.own_operators.declaration",
     "Soundness": "tuner.store.upkeep_records",
     "TensorSpec": "tuner.own_operators.declaration",

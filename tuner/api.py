@@ -6,29 +6,20 @@ user's data folder). What is wrong with the arguments, the machine or the databa
 
 from __future__ import annotations
 
-import time as clock
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
-from tuner.budget import Budget
 from tuner.errors import UsageError
-from tuner.events import Listener, Notice, StudyStarted
+from tuner.events import Listener, Notice
 from tuner.files import config_file, winner_file
-from tuner.funnel import (
-    EstimateFunnel,
-    Funnel,
-    GpuFunnel,
-)
-from tuner.known import known_trials
-from tuner.machine import DEFAULT_TARGET, Machine
+from tuner.machine import DEFAULT_TARGET, new_machine
 from tuner.one_check import check_file
 from tuner.one_config import check_config, refuse_empty, time_config
 from tuner.operator_summary import operator_summary
 from tuner.operators import names
 from tuner.own_operators.files import find, stored_name
 from tuner.problem import Problem, Scalar
-from tuner.protocols import ESTIMATE_PROTOCOL, GRAPH_PROTOCOL
 from tuner.querying import Filters, QueryResult, result, selection
 from tuner.regression.comparing import compare
 from tuner.regression.points import as_point, make_point
@@ -38,19 +29,14 @@ from tuner.remeasuring import DEFAULT_RUNNERS_UP, Remeasuring, stored_winners
 from tuner.reproducing import Reproduction, recipe
 from tuner.reproducing import reproduce as run_again
 from tuner.results import OperatorSummary, TimeResult, TuneResult
-from tuner.search import DEFAULT_SAMPLER, check_sampler, make_proposer
+from tuner.search import DEFAULT_SAMPLER
+from tuner.session import Session, holding_gpu
 from tuner.space import load_space
 from tuner.store.location import default_url
-from tuner.store.records import StoredWinner, StudyDetail, StudySpec, StudySummary
+from tuner.store.records import StoredWinner, StudyDetail, StudySummary
 from tuner.store.store import Store, reading
-from tuner.study_run import StudyRun
 from tuner.targets import target as named_target
-from tuner.tickets import TicketOffice
-from tuner.toolchain import triton_version as installed_triton
 from tuner.trial import CheckReport
-from tuner.workspace import Workspace
-
-DEFAULT_TRIALS = 200
 
 
 def make_problem(
@@ -90,74 +76,10 @@ def tune(
         StudyFailedError: no config survived.
         MissingError: no GPU where one is insisted on, or no Triton.
     """
-    started = clock.monotonic()
-    _check_budget(trials, time_s)
-    check_sampler(sampler)
-    if trials is None and time_s is None:
-        trials = DEFAULT_TRIALS
-    listener = on_event or (lambda event: None)
-    chosen = load_space(space or problem.operator)
-    processes = _machine(target, gpu, workers)  # refuses what it can before a database is made
-    with Store.open(db or default_url()) as store, processes as machine:
-        bound = chosen.bind(problem, machine.device, gpu=machine.measures)
-        refuse_empty(bound)
-        spec = StudySpec(
-            problem=problem,
-            device=machine.device,
-            stack=machine.stack,
-            space_name=problem.operator if space is None else Path(space).stem,
-            space_digest=bound.digest,
-            space_text=chosen.path.read_text(encoding="utf-8"),
-            sampler=sampler,
-            seed=seed,
-            protocol=GRAPH_PROTOCOL if machine.measures else ESTIMATE_PROTOCOL,
-            space_size=bound.size(),
-            max_trials=trials,
-            max_seconds=time_s,
+    with Session(db=db, target=target, gpu=gpu, workers=workers) as session:
+        return session.tune(
+            problem, space=space, trials=trials, time_s=time_s, sampler=sampler, seed=seed, on_event=on_event
         )
-        study = store.start_study(spec)
-        office = TicketOffice(bound, machine.workspace, machine.stack.triton)
-        known = known_trials(store, bound, office, spec)
-        proposer = make_proposer(
-            bound,
-            sampler=sampler,
-            seed=seed,
-            storage=store.url,
-            study_name=study.optuna_name,
-            known={key: (trial.outcome, trial.value_us) for key, trial in known.items()},
-        )
-        listener(
-            StudyStarted(
-                problem=problem,
-                study=study.name,
-                device=machine.device.name,
-                mode=machine.stack.mode,
-                sampler=sampler,
-                space_size=bound.size(),
-                known=len(known),
-                max_trials=trials,
-                max_seconds=time_s,
-                resumed=study.resumed,
-            )
-        )
-        left_out = (f"template {name} is left out: {why}" for name, why in bound.refused.items())
-        for text in (*store.warnings, *left_out):
-            listener(Notice(text))
-        with closing(proposer), _holding_gpu(machine, listener):
-            funnel: Funnel
-            if machine.measures:
-                typical = office.candidate(bound.plain()[0])
-                funnel = GpuFunnel(problem, machine.device, machine.compilers(), seed, machine.gpu, typical)
-            else:
-                machine.gpu.kill()
-                funnel = EstimateFunnel(problem, machine.device, machine.compilers(), seed, machine.interpreters())
-            run = StudyRun(
-                store, study, bound, office, proposer, funnel, machine,
-                Budget(None if trials is None else min(trials, bound.size()), time_s, started), seed, known, listener,
-            )  # fmt: skip
-            interrupted = run.run()
-        detail = store.study(study.id)
-        return TuneResult(problem, detail.summary, detail.winner, interrupted)
 
 
 def best(
@@ -267,8 +189,8 @@ def remeasure(
     """
     listener, tell = on_event or (lambda event: None), on_result or (lambda result: None)
     filters = Filters(stored_name(operator), shape, dtype, estimated=estimated)
-    processes = _machine(target if estimated else None, not estimated, None)
-    with Store.open(db or default_url(), create=False) as store, processes as machine, _holding_gpu(machine, listener):
+    processes = new_machine(target if estimated else None, not estimated, None)
+    with Store.open(db or default_url(), create=False) as store, processes as machine, holding_gpu(machine, listener):
         winners = stored_winners(store, machine, filters)
         run = Remeasuring(store, machine, seed, runners_up, lambda text: listener(Notice(text)))
         results = []
@@ -295,7 +217,7 @@ def reproduce(
     stored_name(operator)
     with reading(db) as store:
         given = recipe(store, measurement)
-        with _machine(None, True, 1) as machine, _holding_gpu(machine, lambda event: None):
+        with new_machine(None, True, 1) as machine, holding_gpu(machine, lambda event: None):
             chosen = load_space(space or given.problem.operator)
             return run_again(given, store, machine, chosen, trust_source=trust_source, seed=seed)
 
@@ -350,7 +272,7 @@ def check(
     if file is not None or tiles or precision:
         return check_file(problem, file, space, config, tiles, precision, target=target, gpu=gpu, seed=seed)
     chosen = load_space(space or problem.operator)
-    with _machine(target, gpu, 1) as machine:
+    with new_machine(target, gpu, 1) as machine:
         return check_config(machine, chosen, problem, config, seed)
 
 
@@ -368,7 +290,7 @@ def time(
     Needs a GPU: raises ``MissingError`` without one. Nothing is stored.
     """
     chosen = load_space(space or problem.operator)
-    with _machine(None, True, 1) as machine, _holding_gpu(machine, lambda event: None):
+    with new_machine(None, True, 1) as machine, holding_gpu(machine, lambda event: None):
         return time_config(machine, chosen, problem, config, seed)
 
 
@@ -376,25 +298,3 @@ def list_operators(*, target: str | None = None, operator: str | None = None) ->
     """What can be tuned (or ``operator`` only), with the number of valid configs of an example on ``target``."""
     wanted = names() if operator is None else (find(operator).name,)
     return [operator_summary(name, named_target(target or DEFAULT_TARGET)) for name in wanted]
-
-
-def _check_budget(trials: int | None, time_s: float | None) -> None:
-    if trials is not None and trials < 1:
-        raise UsageError(f"trials must be at least 1, but got {trials}")
-    if time_s is not None and not 0.0 < time_s < float("inf"):
-        raise UsageError(f"the time must be a positive number of seconds, but got {time_s}")
-
-
-def _machine(target: str | None, gpu: bool | None, workers: int | None) -> Machine:
-    installed_triton()  # MissingError, with what to do, before anything is started
-    return Machine(Workspace(), target=target, gpu=gpu, workers=workers)
-
-
-@contextmanager
-def _holding_gpu(machine: Machine, listener: Listener) -> Iterator[None]:
-    if not machine.measures:
-        yield
-        return
-    notice = Notice(f"another study is timing on this {machine.device.name}; waiting for it")
-    with machine.workspace.gpu_lock(machine.device.name, lambda: listener(notice)):
-        yield

@@ -125,7 +125,7 @@ class Funnel(ABC):
 
     def abandon(self) -> list[Ticket]:
         """Give up what is still on its way; returns those tickets. The GPU's process is idle afterwards."""
-        self._compilers.drop_waiting()
+        self._compilers.abandon()
         tickets = [t.ticket for t in self._travelling.values()]
         self._travelling.clear()
         self._twins.clear()
@@ -249,6 +249,7 @@ class GpuFunnel(Funnel):
     ) -> None:
         super().__init__(problem, device, compilers, seed)
         self.gpu = gpu
+        self._busy_before = gpu.busy_seconds
         self._typical = typical
         self._ready: deque[int] = deque()
         self._again: set[int] = set()
@@ -258,7 +259,7 @@ class GpuFunnel(Funnel):
 
     @property
     def gpu_busy_seconds(self) -> float:
-        return self.gpu.busy_seconds
+        return self.gpu.busy_seconds - self._busy_before
 
     @property
     def idle(self) -> bool:
@@ -393,4 +394,4 @@ class EstimateFunnel(Funnel):
         self._finish(number, Outcome.TIMED, "estimated", measurement.median_us, evaluation, (measurement,))
 
     def _abandon(self) -> None:
-        self._interpreters.drop_waiting()
+        self._interpreters.abandon()

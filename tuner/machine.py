@@ -15,6 +15,7 @@ from tuner.funnel import COMPILE_LIMIT_S, INTERPRET_LIMIT_S
 from tuner.outcomes import outcome_of
 from tuner.store.location import ENVIRONMENT_VARIABLE as DATABASE_VARIABLE
 from tuner.targets import target as named_target
+from tuner.toolchain import triton_version as installed_triton
 from tuner.worker.messages import Done, WorkerState
 from tuner.worker.pool import Pool
 from tuner.worker.process import Worker
@@ -26,6 +27,12 @@ _PROBE_LIMIT_S = 180.0
 INTERPRETING = {"TRITON_INTERPRET": "1"}
 # By name: its module loads Triton, which this process does not.
 CACHE_MANAGER = "tuner.kernel_cache:CheckedCache"
+
+
+def new_machine(target: str | None, gpu: bool | None, workers: int | None) -> Machine:
+    """A machine of this user's workspace, not started yet. Raises ``MissingError`` where Triton is missing."""
+    installed_triton()
+    return Machine(Workspace(), target=target, gpu=gpu, workers=workers)
 
 
 @dataclass(frozen=True)
@@ -82,7 +89,7 @@ class Machine:
         self._workers = workers
         self._zygotes: list[Zygote] = []
         self._owned: list[Worker] = []
-        self._pools: list[Pool[int]] = []
+        self._pools: dict[str, Pool[int]] = {}
 
     def __enter__(self) -> Self:
         try:
@@ -122,15 +129,19 @@ class Machine:
 
     def compilers(self) -> Pool[int]:
         """The pool of compile processes. With a GPU one core is left for the process that launches."""
-        available = cores()
-        size = available - 1 if self.measures else available // 2
-        return self._pool(self._zygote, max(1, self._workers or size), COMPILE_LIMIT_S, "compile")
+        if "compile" not in self._pools:
+            available = cores()
+            size = available - 1 if self.measures else available // 2
+            self._pools["compile"] = self._pool(self._zygote, max(1, self._workers or size), COMPILE_LIMIT_S, "compile")
+        return self._pools["compile"]
 
     def interpreters(self) -> Pool[int]:
         """The pool of processes that run kernels in Triton's interpreter."""
-        zygote = self._new_zygote(INTERPRETING, "interpreter")
-        size = self._workers or cores() - cores() // 2
-        return self._pool(zygote, max(1, size), INTERPRET_LIMIT_S, "interpret")
+        if "interpret" not in self._pools:
+            zygote = self._new_zygote(INTERPRETING, "interpreter")
+            size = self._workers or cores() - cores() // 2
+            self._pools["interpret"] = self._pool(zygote, max(1, size), INTERPRET_LIMIT_S, "interpret")
+        return self._pools["interpret"]
 
     def interpreter(self) -> Worker:
         """One process that runs kernels in Triton's interpreter."""
@@ -145,9 +156,7 @@ class Machine:
         return worker
 
     def _pool(self, zygote: Zygote, size: int, limit_s: float, name: str) -> Pool[int]:
-        pool: Pool[int] = Pool(zygote, size, limit_s, self.workspace.logs, name)
-        self._pools.append(pool)
-        return pool
+        return Pool(zygote, size, limit_s, self.workspace.logs, name)
 
     def _new_zygote(self, extra: Mapping[str, str], name: str) -> Zygote:
         environment = {
@@ -166,7 +175,7 @@ class Machine:
         return zygote
 
     def _stop(self) -> None:
-        for pool in self._pools:
+        for pool in self._pools.values():
             pool.close()
         for worker in self._owned:
             worker.kill()

@@ -7,22 +7,21 @@ from dataclasses import dataclass, replace
 
 from tuner.config import Config
 from tuner.errors import UsageError
-from tuner.evaluating import Candidate
 from tuner.finals import FINAL_PROCESSES, Contender, Finals
 from tuner.finals import Outcome as FinalOutcome
-from tuner.funnel import EstimateFunnel, Funnel, GpuFunnel, Ticket
+from tuner.funnel import Ticket
 from tuner.known import same_or_none
 from tuner.machine import Machine
 from tuner.program import Program
 from tuner.querying import Filters, selection
 from tuner.remeasurement import Advice, Batch, Entry, Remeasurement, Role, advise, ratio_of, roles
+from tuner.session import make_funnel
 from tuner.space import BoundSpace, Space
 from tuner.store.records import KnownTrials, StoredWinner
 from tuner.store.store import Store
 from tuner.study_run import ESTIMATE_INDIFFERENCE
 from tuner.tickets import TicketOffice
 from tuner.trial import Outcome, TrialRecord
-from tuner.worker.pool import Pool
 
 STAGE = "remeasure"
 DEFAULT_RUNNERS_UP = 5
@@ -47,11 +46,6 @@ class Remeasuring:
     ) -> None:
         self.store, self.machine, self.seed = store, machine, seed
         self._runners_up, self._notice = runners_up, notice
-        self._compilers = machine.compilers()
-        self._interpreters: Pool[int] | None = None
-        if not machine.measures:
-            machine.gpu.kill()  # it has found out what this machine is, and holds memory
-            self._interpreters = machine.interpreters()
 
     def run(self, winners: Sequence[StoredWinner], space: Callable[[str], Space]) -> Iterator[Remeasurement]:
         """One batch after the other; each is stored before it is given. ``space``: an operator's search space."""
@@ -120,7 +114,7 @@ class Remeasuring:
         if not tickets:
             return []
         role_of = {ticket.number: role for role, ticket in tickets}
-        funnel = self._funnel(bound, tickets[0][1].candidate)
+        funnel = make_funnel(self.machine, bound.problem, tickets[0][1].candidate, self.seed)
         for _, ticket in tickets:
             funnel.submit(ticket)
         tried = []
@@ -132,12 +126,6 @@ class Remeasuring:
         finally:
             funnel.abandon()
         return sorted(tried, key=lambda t: t.ticket.number)
-
-    def _funnel(self, bound: BoundSpace, typical: Candidate) -> Funnel:
-        machine = self.machine
-        if self._interpreters is not None:
-            return EstimateFunnel(bound.problem, machine.device, self._compilers, self.seed, self._interpreters)
-        return GpuFunnel(bound.problem, machine.device, self._compilers, self.seed, machine.gpu, typical)
 
     def _store(self, bound: BoundSpace, ticket: Ticket, record: TrialRecord) -> int:
         return self.store.record_result(bound.problem, self.machine.device, self.machine.stack, record, ticket.variant)

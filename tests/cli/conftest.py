@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
@@ -244,6 +246,16 @@ def api(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
         setattr(module, name, fake.function(name))
     monkeypatch.setitem(sys.modules, "tuner.api", module)
     monkeypatch.setattr(tuner, "api", module, raising=False)
+    tune = fake.function("tune")
+
+    class FakeSession(contextlib.nullcontext["FakeSession"]):
+        """Tunes as ``api.tune`` does, which is given what the session was."""
+
+        def __init__(self, **machine: Any) -> None:
+            super().__init__(self)
+            self.tune = partial(tune, **machine)
+
+    monkeypatch.setattr("tuner.session.Session", FakeSession)
     return fake
 
 

@@ -20,6 +20,7 @@ from tuner.wording import duration_text, outcomes_text, time_text
 
 if TYPE_CHECKING:
     from tuner.results import TuneResult
+    from tuner.session import Session
 
 
 def tune(
@@ -121,6 +122,13 @@ class _Run:
 
     def tune_all(self, problems: list[Problem], arguments: dict[str, Any]) -> None:
         """Each problem in turn. One that no config survives does not stop the others; Ctrl-C does."""
+        from tuner.session import Session
+
+        machine = {name: arguments.pop(name) for name in ("db", "target", "gpu", "workers")}
+        with Session(**machine) as session:
+            self._tune_in(session, problems, arguments)
+
+    def _tune_in(self, session: Session, problems: list[Problem], arguments: dict[str, Any]) -> None:
         from tuner.progress import make_display
 
         for problem in problems:
@@ -132,9 +140,7 @@ class _Run:
                         self._remember(event)
                         display(event)
 
-                    from tuner import api
-
-                    result = api.tune(problem, **arguments, on_event=listen)
+                    result = session.tune(problem, **arguments, on_event=listen)
             except StudyFailedError as error:
                 note(f"error: {error}")
                 self.answers.append({"problem": plain(problem), "error": str(error)})

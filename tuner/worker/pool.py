@@ -28,7 +28,6 @@ class Pool(Generic[Key]):
         self._queue: deque[tuple[Key, Job]] = deque()
         self._running: dict[int, tuple[Key, Job]] = {}
         self._again: set[Key] = set()
-        self._paused = False
 
     @property
     def size(self) -> int:
@@ -59,11 +58,6 @@ class Pool(Generic[Key]):
         """The earliest ``time.monotonic()`` at which a job in hand is out of time."""
         return min((w.deadline for w in self._workers), default=float("inf"))
 
-    def pause(self, paused: bool) -> None:
-        """Start no further job while ``paused`` (so that compilers do not disturb the timing of the finalists)."""
-        self._paused = paused
-        self._feed()
-
     def poll(self) -> list[tuple[Key, Reply]]:
         """Replies that have come in since the last call."""
         replies = []
@@ -82,22 +76,21 @@ class Pool(Generic[Key]):
         self._feed()
         return replies
 
-    def drop_waiting(self) -> list[Key]:
-        """Forget the jobs that no worker has taken; returns their keys."""
-        keys = [key for key, _ in self._queue]
-        self._queue.clear()
-        return keys
-
-    def close(self) -> None:
-        """Kill every worker."""
+    def abandon(self) -> None:
+        """Forget every job: no reply comes of them any more. A worker that is at one is killed."""
         self._queue.clear()
         self._running.clear()
+        self._again.clear()
+        for worker in self.busy_workers():
+            worker.kill()
+
+    def close(self) -> None:
+        """Forget every job and kill every worker."""
+        self.abandon()
         for worker in self._workers:
             worker.kill()
 
     def _feed(self) -> None:
-        if self._paused:
-            return
         for place, worker in enumerate(self._workers):
             if self._queue and not worker.busy and place not in self._running:
                 key, job = self._queue.popleft()
