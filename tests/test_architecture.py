@@ -60,6 +60,7 @@ OWNERS = {
         "tuner.smoke_compile",
         "tuner.worker.zygote",
     ),
+    "scipy": ("tuner.search.choosing", "tuner.search.surrogate", "tuner.search.valid_sampler"),
     "optuna": ("tuner.search.*",),
     "sqlalchemy": ("tuner.store.*", "tuner.search.storage", "tuner.exports.reading"),
     "alembic": ("tuner.store.migrating",),
@@ -92,6 +93,7 @@ PACKAGE_MAY_IMPORT = {
         "tuner.worker.zygote",
     ),
     "operators": (),
+    "replay": ("tuner.search",),
     "worker": ("tuner.own_operators.jobs",),  # a job brings the operators that it speaks of
     "own_operators": ("tuner.operators", "tuner.operators.*", "tuner.worker.messages"),
     "store": (),

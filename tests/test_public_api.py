@@ -10,10 +10,11 @@ import pytest
 
 import tuner
 from tests.programs import environment
-from tuner import api, tuned_coverage
+from tuner import api, tuned_coverage, upkeep
 from tuner.autotuning import decorator
 from tuner.capturing import session
 from tuner.exports import public
+from tuner.replay import public as replaying
 
 
 def test_the_names_are_sorted_and_every_one_is_there():
@@ -26,7 +27,7 @@ def test_the_names_are_sorted_and_every_one_is_there():
 def test_every_public_function_of_the_api_is_among_the_names():
     functions = {
         name
-        for module in (api, decorator, public, session, tuned_coverage)
+        for module in (api, decorator, public, replaying, session, tuned_coverage, upkeep)
         for name, value in vars(module).items()
         if inspect.isfunction(value) and value.__module__ == module.__name__ and not name.startswith("_")
     }

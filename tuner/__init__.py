@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from tuner.querying import QueryResult
     from tuner.regression.report import RegressionReport
     from tuner.remeasurement import Remeasurement
+    from tuner.replay.public import replay_search
+    from tuner.replay.report import ReplayResult
     from tuner.reproducing import Reproduction
     from tuner.results import OperatorSummary, TimeResult, TuneResult
     from tuner.session import Session
@@ -67,6 +69,7 @@ __all__ = [
     "QueryResult",
     "RegressionReport",
     "Remeasurement",
+    "ReplayResult",
     "Reproduction",
     "Session",
     "Size",
@@ -98,6 +101,7 @@ __all__ = [
     "regressions",
     "remeasure",
     "render",
+    "replay_search",
     "reproduce",
     "show",
     "studies",
@@ -123,6 +127,7 @@ _HOMES = {
     "QueryResult": "tuner.querying",
     "RegressionReport": "tuner.regression.report",
     "Remeasurement": "tuner.remeasurement",
+    "ReplayResult": "tuner.replay.report",
     "Reproduction": "tuner.reproducing",
     "Session": "tuner.session",
     "Size": "tuner.own_operators.declaration",
@@ -146,6 +151,7 @@ _HOMES = {
     "lookup": "tuner.exports.public",
     "merge_database": "tuner.upkeep",
     "prune_database": "tuner.upkeep",
+    "replay_search": "tuner.replay.public",
     "upgrade_database": "tuner.upkeep",
 }
 

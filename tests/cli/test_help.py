@@ -24,6 +24,7 @@ COMMANDS = (
     "render",
     "check",
     "time",
+    "replay",
     "capture",
 )
 HEAVY = ("torch", "triton", "optuna", "sqlalchemy", "alembic", "libcst", "pydantic", "numpy", "yaml", "rich")
@@ -41,7 +42,7 @@ def help_of(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 def test_every_command_is_listed(capsys):
     listed = help_of(capsys).split("Commands:")[1]
-    assert [line.split()[0] for line in listed.strip().splitlines()] == list(COMMANDS)
+    assert [line.split()[0] for line in listed.strip().splitlines()] == [*COMMANDS, "db"]
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -21,6 +21,7 @@ from tuner.cli import (
     regressions,
     remeasure,
     render,
+    replay,
     reproduce,
     studies,
     tune,
@@ -59,6 +60,7 @@ def _app() -> typer.Typer:
         render.render,
         check.check,
         check.time,
+        replay.replay,
     ):
         app.command()(function)
     # What follows the script is the script's.

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from tuner.search.base import Known, Proposal, Proposer, Source
+from tuner.search.base import Known, Proposal, Proposer, SearchSpace, Source
 from tuner.search.names import DEFAULT_SAMPLER, SAMPLERS, check_sampler
-
-if TYPE_CHECKING:
-    from tuner.space import BoundSpace
 
 __all__ = [
     "DEFAULT_SAMPLER",
@@ -16,6 +11,7 @@ __all__ = [
     "Known",
     "Proposal",
     "Proposer",
+    "SearchSpace",
     "Source",
     "check_sampler",
     "make_proposer",
@@ -23,7 +19,7 @@ __all__ = [
 
 
 def make_proposer(
-    bound: BoundSpace,
+    bound: SearchSpace,
     *,
     sampler: str = DEFAULT_SAMPLER,
     seed: int = 0,

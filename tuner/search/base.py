@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from tuner.config import Config
+from tuner.config import Config, Value
 from tuner.trial import Outcome
 
 Source = Literal["plain", "sampler", "enumeration", "known"]
@@ -23,6 +23,40 @@ class Proposal:
     number: int
     config: Config
     source: Source
+
+
+class SearchSpace(Protocol):
+    """What a search needs of a space: ``BoundSpace`` has it, and so does a recorded space."""
+
+    @property
+    def templates(self) -> tuple[str, ...]:
+        """The templates that have valid configs."""
+        ...
+
+    @property
+    def refused(self) -> Mapping[str, str]:
+        """Why other templates have none."""
+        ...
+
+    def domain(self, template: str) -> dict[str, tuple[Value, ...]]:
+        """The searched names with their choices."""
+        ...
+
+    def is_valid(self, template: str, chosen: Mapping[str, Value]) -> bool:
+        """Whether ``config`` would give one."""
+        ...
+
+    def config(self, template: str, chosen: Mapping[str, Value]) -> Config:
+        """The config of ``template`` with ``chosen`` for every searched name."""
+        ...
+
+    def configs(self) -> Iterator[Config]:
+        """Every valid config, always in the same order."""
+        ...
+
+    def plain(self) -> tuple[Config, ...]:
+        """What is tried first."""
+        ...
 
 
 class Proposer(Protocol):

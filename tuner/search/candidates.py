@@ -6,16 +6,14 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from tuner.config import Config, Value
 from tuner.errors import ConfigError
-
-if TYPE_CHECKING:
-    from tuner.space import BoundSpace
+from tuner.search.base import SearchSpace
 
 ENUMERATE_LIMIT = 200_000
 """Up to this many valid configs are listed once; beyond, valid ones are found by trying."""
@@ -93,7 +91,7 @@ class Candidates(Protocol):
         ...
 
 
-def make_candidates(bound: BoundSpace) -> Candidates:
+def make_candidates(bound: SearchSpace) -> Candidates:
     """The candidates of ``bound``: listed where they are few enough, found by trying otherwise.
 
     Raises ``ConfigError`` where no template applies.
@@ -121,7 +119,7 @@ def make_candidates(bound: BoundSpace) -> Candidates:
 class _Grid:
     """What both kinds share: from configs to points and back."""
 
-    def __init__(self, bound: BoundSpace, axes: Mapping[str, tuple[Axis, ...]]) -> None:
+    def __init__(self, bound: SearchSpace, axes: Mapping[str, tuple[Axis, ...]]) -> None:
         self._bound = bound
         self.axes = axes
         self._positions = {t: [{v: i for i, v in enumerate(a.values)} for a in own] for t, own in axes.items()}
@@ -147,7 +145,7 @@ class _Grid:
 class ListedCandidates(_Grid):
     """Every valid config as a row of a matrix, one matrix a template."""
 
-    def __init__(self, bound: BoundSpace, axes: Mapping[str, tuple[Axis, ...]], configs: tuple[Config, ...]) -> None:
+    def __init__(self, bound: SearchSpace, axes: Mapping[str, tuple[Axis, ...]], configs: tuple[Config, ...]) -> None:
         super().__init__(bound, axes)
         rows: dict[str, dict[tuple[int, ...], int]] = {template: {} for template in axes}
         for config in configs:
@@ -202,7 +200,7 @@ class FoundCandidates(_Grid):
 
     AROUND, ANYWHERE = 400, 20_000
 
-    def __init__(self, bound: BoundSpace, axes: Mapping[str, tuple[Axis, ...]], plain: tuple[Config, ...]) -> None:
+    def __init__(self, bound: SearchSpace, axes: Mapping[str, tuple[Axis, ...]], plain: tuple[Config, ...]) -> None:
         super().__init__(bound, axes)
         self._tried: set[Point] = set()
 

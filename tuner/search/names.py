@@ -6,10 +6,11 @@ import difflib
 
 from tuner.errors import UsageError
 
-DEFAULT_SAMPLER = "tpe"
+DEFAULT_SAMPLER = "auto"
 
 SAMPLERS: dict[str, str] = {
-    "tpe": "tree-structured Parzen estimator: learns which values go together (default)",
+    "auto": "a model over every valid config (default; tpe where they are too many to list)",
+    "tpe": "tree-structured Parzen estimator: learns which values go together",
     "random": "uniform over the valid configs' values, without learning",
     "gp": "Gaussian process (needs scipy and torch)",
     "qmc": "quasi-random: even coverage, without learning (needs scipy)",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import optuna
@@ -12,8 +12,10 @@ from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from tuner.config import Config
 from tuner.errors import UsageError
-from tuner.search.base import Known, Proposal, Source
+from tuner.search.base import Known, Proposal, SearchSpace, Source
 from tuner.search.candidates import Point, make_candidates
+from tuner.search.features import feature_matrix
+from tuner.search.finite_sampler import FiniteSampler
 from tuner.search.owner import owner_is_gone
 from tuner.search.storage import make_storage, quiet_optuna
 from tuner.search.study_log import OUTCOME, StudyLog
@@ -27,9 +29,7 @@ from tuner.search.valid_sampler import (
 )
 from tuner.trial import Outcome
 
-if TYPE_CHECKING:
-    from tuner.space import BoundSpace
-
+OWN = "auto"
 OWNER, KEY, CONFIG, SOURCE = "owner", "config_key", "config", "source"
 
 
@@ -45,7 +45,7 @@ class OptunaProposer:
 
     def __init__(
         self,
-        bound: BoundSpace,
+        bound: SearchSpace,
         *,
         sampler: str,
         seed: int,
@@ -67,7 +67,9 @@ class OptunaProposer:
         finished += self._add_known(bound, known or {}, {str(t.user_attrs.get(KEY)) for t in finished})
         # The number of trials so far is part of the seed: a study that goes on does not wish for the same again.
         rng = np.random.default_rng([seed, len(finished)])
-        self._sampler = ValidSampler(inner_sampler(sampler, int(rng.integers(2**31))), self._candidates, rng)
+        self._own = self._own_sampler(int(rng.integers(2**31))) if sampler == OWN else None
+        inner = self._own or inner_sampler(sampler, int(rng.integers(2**31)))
+        self._sampler = ValidSampler(inner, self._candidates, rng)
         self._study = optuna.create_study(sampler=self._sampler, pruner=optuna.pruners.NopPruner())
         self._study.add_trials(finished)
 
@@ -140,14 +142,26 @@ class OptunaProposer:
             raise ValueError(f"trial {proposal.number} is not open: it was told already, or not asked for here")
         return self._open.pop(proposal.number)
 
+    def _own_sampler(self, seed: int) -> FiniteSampler | None:
+        """The sampler of our own, where the space can be listed."""
+        listed = self._candidates.points()
+        if listed is None:
+            return None
+        points = list(listed)
+        rows = [point_params(point, self._axes) for point in points]
+        features = feature_matrix(self._axes, points)
+        return FiniteSampler(self._distributions, rows, features, seed, logarithms=True, retry_failed=True)
+
     def _fixed_proposals(
-        self, bound: BoundSpace, sampler: str, enumerate_below: int, seed: int
+        self, bound: SearchSpace, sampler: str, enumerate_below: int, seed: int
     ) -> Iterator[tuple[Point, Source]]:
         """Plain configs, then the walk where there is one. An iterator: it goes on where the last ask stopped."""
         listed = self._candidates.points()
         every = None if listed is None else list(listed)
         if sampler == "exhaustive" and every is None:
-            raise UsageError("the search space is too large for the sampler exhaustive; choose tpe or narrow the space")
+            raise UsageError(
+                "the search space is too large for the sampler exhaustive; choose auto or narrow the space"
+            )
         walk: list[Point] = []
         if every is not None and (sampler == "exhaustive" or len(every) <= enumerate_below):
             walk = [every[i] for i in np.random.default_rng(seed).permutation(len(every))]
@@ -175,7 +189,7 @@ class OptunaProposer:
                 self._log.finish(trial._trial_id, TrialState.FAIL)
         return finished
 
-    def _add_known(self, bound: BoundSpace, known: Known, done: set[str]) -> list[FrozenTrial]:
+    def _add_known(self, bound: SearchSpace, known: Known, done: set[str]) -> list[FrozenTrial]:
         """Takes every known config that this space has, and adds those that the study does not have yet."""
         added: list[FrozenTrial] = []
         if not known:

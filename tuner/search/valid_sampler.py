@@ -146,7 +146,7 @@ def inner_sampler(name: str, seed: int) -> BaseSampler:
     except ImportError as error:
         raise MissingError(
             f"the sampler {name} needs {error.name or 'a library'}, which is not installed; "
-            f"run `pip install {error.name or 'scipy'}` or choose --sampler tpe"
+            f"run `pip install {error.name or 'scipy'}` or choose --sampler auto"
         ) from error
 
 
@@ -157,7 +157,7 @@ def _tpe(seed: int) -> BaseSampler:
 
 
 def _gp(seed: int) -> BaseSampler:
-    import scipy  # type: ignore[import-untyped]  # noqa: F401  (Optuna only notices its absence at the first suggestion)
+    import scipy  # noqa: F401  (Optuna only notices its absence at the first suggestion)
     import torch  # noqa: F401
 
     return optuna.samplers.GPSampler(seed=seed)
@@ -172,6 +172,7 @@ def _qmc(seed: int) -> BaseSampler:
 
 
 _INNER: dict[str, Callable[[int], BaseSampler]] = {
+    "auto": _tpe,  # where the space is too large to be listed
     "tpe": _tpe,
     "random": lambda seed: optuna.samplers.RandomSampler(seed=seed),
     "exhaustive": lambda seed: optuna.samplers.RandomSampler(seed=seed),
