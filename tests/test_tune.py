@@ -13,7 +13,7 @@ import tuner
 from tuner import api
 from tuner.config import Config
 from tuner.errors import MissingError, StudyFailedError, TunerError, UsageError
-from tuner.events import Event, Progress, StudyFinished, StudyStarted, TrialFinished
+from tuner.events import Event, Notice, Progress, StudyFinished, StudyStarted, TrialFinished
 from tuner.known import same_or_none
 from tuner.problem import Problem
 from tuner.results import TuneResult
@@ -266,3 +266,23 @@ def test_a_session_that_tunes_nothing_makes_no_database(tmp_path):
     with tuner.Session(gpu=False, db=str(tmp_path / "new.db")):
         pass
     assert not (tmp_path / "new.db").exists()
+
+
+def test_a_search_in_which_nothing_better_is_left_ends_by_itself_unless_it_is_told_not_to(tmp_path, monkeypatch):
+    for name, value in (("LOOK_EVERY", 1), ("LOOKS", 1), ("LEAST_RESULTS", 1), ("NEGLIGIBLE", 2.0)):
+        monkeypatch.setattr(f"tuner.search.stopping.{name}", value)
+    monkeypatch.setattr("tuner.search.optuna_proposer.LEAST_TO_GO_BY", 1)
+    said: list[str] = []
+
+    def listen(event) -> None:
+        if isinstance(event, Notice):
+            said.append(event.text)
+
+    with tuner.Session(gpu=False, db=str(tmp_path / "new.db"), workers=1) as session:
+        space = spaces() / "small.yaml"
+        ended = session.tune(PROBLEM, space=space, trials=4, on_event=listen)
+        assert ended.winner is not None and ended.study.trials < 4
+        assert any("a better one is left with a chance of" in text for text in said)
+        assert ended.chance_of_better is not None and 0.0 <= ended.chance_of_better <= 1.0
+        whole = session.tune(PROBLEM, space=space, trials=4, early_stop=False)
+    assert whole.study.trials == 4

@@ -57,6 +57,7 @@ def tune(
     time_s: float | None = None,
     sampler: str = DEFAULT_SAMPLER,
     seed: int = 0,
+    early_stop: bool = True,
     db: str | None = None,
     target: str | None = None,
     gpu: bool | None = None,
@@ -68,7 +69,8 @@ def tune(
     ``space``: a search space file (None: the operator's own). ``trials``: how many configs the study may hold, those of
     earlier runs included; ``time_s``: seconds of wall time for this run, from this call on (neither: 200 trials).
     ``target``: the device to tune for (None: the GPU here, else sm_90). ``gpu``: True insists on measuring, False
-    estimates without touching a GPU, None measures where it can. ``on_event`` is called with the events of
+    estimates without touching a GPU, None measures where it can. ``early_stop``: with the default sampler, the search
+    ends by itself once its model gives a better config a negligible chance. ``on_event`` is called with the events of
     ``tuner.events``. Calling it again goes on where the last run stopped; called in several processes at once (on one
     machine, or on several that share a database), they share the study and no config is tried twice.
 
@@ -78,7 +80,14 @@ def tune(
     """
     with Session(db=db, target=target, gpu=gpu, workers=workers) as session:
         return session.tune(
-            problem, space=space, trials=trials, time_s=time_s, sampler=sampler, seed=seed, on_event=on_event
+            problem,
+            space=space,
+            trials=trials,
+            time_s=time_s,
+            sampler=sampler,
+            seed=seed,
+            early_stop=early_stop,
+            on_event=on_event,
         )
 
 

@@ -17,13 +17,15 @@ class TuneResult:
     """How a study stands after a run of it.
 
     ``winner`` is None where no config survived, or where the run was ``interrupted`` before there was one; the study's
-    summary then has the best so far.
+    summary then has the best so far. ``chance_of_better`` (0 to 1): how likely it is, says the sampler's model, that an
+    untried config is faster than the best by 1 % or more; None where no model can tell.
     """
 
     problem: Problem
     study: StudySummary
     winner: StoredWinner | None
     interrupted: bool = False
+    chance_of_better: float | None = None
 
     @property
     def estimated(self) -> bool:

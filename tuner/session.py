@@ -20,7 +20,8 @@ from tuner.one_config import refuse_empty
 from tuner.problem import Problem
 from tuner.protocols import ESTIMATE_PROTOCOL, GRAPH_PROTOCOL
 from tuner.results import TuneResult
-from tuner.search import DEFAULT_SAMPLER, check_sampler, make_proposer
+from tuner.search import DEFAULT_SAMPLER, Proposer, check_sampler, make_proposer
+from tuner.search.stopping import StoppingProposer
 from tuner.space import load_space
 from tuner.store.location import default_url
 from tuner.store.records import StudySpec
@@ -80,6 +81,7 @@ class Session:
         time_s: float | None = None,
         sampler: str = DEFAULT_SAMPLER,
         seed: int = 0,
+        early_stop: bool = True,
         on_event: Listener | None = None,
     ) -> TuneResult:
         """Search for the fastest right config of ``problem``; arguments and errors are those of ``tuner.tune``."""
@@ -110,7 +112,7 @@ class Session:
         study = store.start_study(spec)
         office = TicketOffice(bound, machine.workspace, machine.stack.triton)
         known = known_trials(store, bound, office, spec)
-        proposer = make_proposer(
+        proposer: Proposer = make_proposer(
             bound,
             sampler=sampler,
             seed=seed,
@@ -118,6 +120,8 @@ class Session:
             study_name=study.optuna_name,
             known={key: (trial.outcome, trial.value_us) for key, trial in known.items()},
         )
+        if early_stop:
+            proposer = StoppingProposer(proposer, len(known), lambda chance, n: listener(_stopped(chance, n)))
         listener(
             StudyStarted(
                 problem=problem,
@@ -142,8 +146,9 @@ class Session:
                 Budget(None if trials is None else min(trials, bound.size()), time_s, started), seed, known, listener,
             )  # fmt: skip
             interrupted = run.run()
+            chance = None if interrupted else proposer.chance_of_better()
         detail = store.study(study.id)
-        return TuneResult(problem, detail.summary, detail.winner, interrupted)
+        return TuneResult(problem, detail.summary, detail.winner, interrupted, chance)
 
     def _opened(self) -> tuple[Store, Machine]:
         if self._store is None:
@@ -151,6 +156,13 @@ class Session:
         if self._machine is None:
             self._machine = self._processes.__enter__()
         return self._store, self._machine
+
+
+def _stopped(chance: float, results: int) -> Notice:
+    return Notice(
+        f"stopped after {results} configs: a better one is left with a chance of {chance:.1%}, says the model; "
+        "--no-early-stop goes on"
+    )
 
 
 def make_funnel(machine: Machine, problem: Problem, typical: Candidate, seed: int) -> Funnel:

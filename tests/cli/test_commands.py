@@ -94,6 +94,7 @@ def test_tune_hands_its_arguments_to_the_api(api, cli, tmp_path):
         "1m30s",
         "--sampler",
         "random",
+        "--no-early-stop",
         "--seed",
         "7",
         "--space",
@@ -115,6 +116,7 @@ def test_tune_hands_its_arguments_to_the_api(api, cli, tmp_path):
         "time_s": 90.0,
         "sampler": "random",
         "seed": 7,
+        "early_stop": False,
         "target": "a100",
         "gpu": False,
         "workers": 3,
@@ -143,6 +145,12 @@ def test_tune_prints_the_winner_its_interval_and_what_it_gains(api, cli):
     ):
         assert said in ran.out
     assert "estimated" not in ran.out
+
+
+def test_tune_says_what_chance_of_something_better_is_left_where_a_model_can_tell(api, cli, values):
+    assert "left to find" not in cli("tune", *SOFTMAX).out
+    api.answers["tune"] = TuneResult(values.problem, values.summary(), values.winner(), chance_of_better=0.0321)
+    assert "a config that is 1 % faster or more: a chance of 3.2%, says the model" in cli("tune", *SOFTMAX).out
 
 
 def test_progress_goes_to_stderr_as_plain_lines_where_it_is_no_terminal(api, cli, values):

@@ -34,5 +34,8 @@ class ListedProposer:
     def withdraw(self, proposal: Proposal) -> None:
         """It is not proposed again."""
 
+    def chance_of_better(self) -> None:
+        """There is no model."""
+
     def close(self) -> None:
         """There is nothing to end."""

@@ -50,6 +50,9 @@ def tune(
     ] = None,
     sampler: Annotated[str, typer.Option("--sampler", help=f"One of {', '.join(SAMPLERS)}.")] = DEFAULT_SAMPLER,
     seed: options.Seed = 0,
+    early_stop: Annotated[
+        bool, typer.Option("--early-stop/--no-early-stop", help="End once the model sees nothing better left.")
+    ] = True,
     space: options.SpacePath = None,
     target: options.Target = None,
     gpu: Annotated[
@@ -83,6 +86,7 @@ def tune(
         "time_s": read_seconds(time),
         "sampler": sampler,
         "seed": seed,
+        "early_stop": early_stop,
         "db": db,
         "target": target,
         "gpu": gpu,
@@ -197,6 +201,9 @@ def print_result(result: TuneResult) -> None:
         ("trials", f"{study.trials}: {outcomes_text(study.outcomes, study.estimated)}; {study.reused} known before"),
         ("took", f"{duration_text(study.wall_s)}{busy}"),
     ]
+    if result.chance_of_better is not None:
+        chance = f"{result.chance_of_better:.1%}"
+        facts.append(("left to find", f"a config that is 1 % faster or more: a chance of {chance}, says the model"))
     print_facts(facts)
     if result.interrupted:
         note("interrupted; run the same command to go on")

@@ -94,6 +94,13 @@ class Proposer(Protocol):
         """Closes an open proposal without a result (the budget ended); its config may be proposed again."""
         ...
 
+    def chance_of_better(self) -> float | None:
+        """How likely it is that an untried config is faster than the best by 1 % or more, 0 to 1, says the model.
+
+        None where there is no model, or too little to go by: before every plain config has ended, for one.
+        """
+        ...
+
     def close(self) -> None:
         """Ends its connections to the storage. It cannot be used afterwards."""
         ...

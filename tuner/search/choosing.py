@@ -115,6 +115,7 @@ class Chooser:
     def _chance(self, seen: Seen, known: Vector, free: npt.NDArray[np.bool_]) -> float:
         logs = np.asarray(seen.logs, dtype=np.float64)
         rows = np.asarray(seen.rows, dtype=np.int64)
+        self._fit(rows, known)
         _, spread = _scale(logs)
         wanted = float(known.min()) + math.log1p(-BETTER) / spread
         at = self._rows_to_look_at(0, free)

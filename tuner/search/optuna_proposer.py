@@ -30,6 +30,9 @@ from tuner.search.valid_sampler import (
 from tuner.trial import Outcome
 
 OWN = "auto"
+LEAST_TO_GO_BY = 10
+"""Trials without which no model says what is left."""
+
 OWNER, KEY, CONFIG, SOURCE = "owner", "config_key", "config", "source"
 
 
@@ -72,6 +75,8 @@ class OptunaProposer:
         self._sampler = ValidSampler(inner, self._candidates, rng)
         self._study = optuna.create_study(sampler=self._sampler, pruner=optuna.pruners.NopPruner())
         self._study.add_trials(finished)
+        ended = {params_point(trial.params, self._axes) for trial in finished}
+        self._plain_left = {self._candidates.point(config) for config in bound.plain()} - ended
 
     @property
     def study_name(self) -> str:
@@ -109,7 +114,8 @@ class OptunaProposer:
             raise ValueError(f"a timed config must have a time, but trial {proposal.number} has none")
         if value_us is not None and not 0.0 < value_us < math.inf:
             raise ValueError(f"a time must be positive and finite microseconds, but got {value_us!r}")
-        trial, trial_id, _ = self._close(proposal)
+        trial, trial_id, point = self._close(proposal)
+        self._plain_left.discard(point)
         value = None if value_us is None else math.log(value_us)
         if outcome is Outcome.TIMED:
             self._study.tell(trial, value)
@@ -124,6 +130,7 @@ class OptunaProposer:
         """See ``Proposer.learn``. The process that found it has logged it."""
         point = self._candidates.point(config)
         if self._candidates.take(point):
+            self._plain_left.discard(point)
             self._study.add_trial(self._logged(point, config, "known", outcome, value_us))
 
     def withdraw(self, proposal: Proposal) -> None:
@@ -132,6 +139,12 @@ class OptunaProposer:
         self._candidates.release(point)
         self._study.tell(trial, state=TrialState.FAIL)
         self._log.finish(trial_id, TrialState.FAIL)
+
+    def chance_of_better(self) -> float | None:
+        """See ``Proposer.chance_of_better``."""
+        if self._own is None or self._plain_left or len(self._study.get_trials(deepcopy=False)) < LEAST_TO_GO_BY:
+            return None
+        return self._own.chance_of_better(self._study)
 
     def close(self) -> None:
         """See ``Proposer.close``."""
