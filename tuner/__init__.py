@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from tuner.results import OperatorSummary, TimeResult, TuneResult
     from tuner.session import Session
     from tuner.store.upkeep_records import Backup, DatabaseStats, Finding, Merge, Pruning, Soundness, Upgrade
+    from tuner.study_importance import StudyImportance, importance
     from tuner.tuned_coverage import CoverageReport, coverage
     from tuner.upkeep import (
         backup_database,
@@ -74,6 +75,7 @@ __all__ = [
     "Session",
     "Size",
     "Soundness",
+    "StudyImportance",
     "TensorSpec",
     "TimeResult",
     "TuneResult",
@@ -92,6 +94,7 @@ __all__ = [
     "database_stats",
     "export",
     "export_formats",
+    "importance",
     "list_operators",
     "lookup",
     "make_problem",
@@ -132,6 +135,7 @@ _HOMES = {
     "Session": "tuner.session",
     "Size": "tuner.own_operators.declaration",
     "Soundness": "tuner.store.upkeep_records",
+    "StudyImportance": "tuner.study_importance",
     "TensorSpec": "tuner.own_operators.declaration",
     "TimeResult": "tuner.results",
     "TuneResult": "tuner.results",
@@ -148,6 +152,7 @@ _HOMES = {
     "database_stats": "tuner.upkeep",
     "export": "tuner.exports.public",
     "export_formats": "tuner.exports.public",
+    "importance": "tuner.study_importance",
     "lookup": "tuner.exports.public",
     "merge_database": "tuner.upkeep",
     "prune_database": "tuner.upkeep",

@@ -16,6 +16,7 @@ COMMANDS = (
     "best",
     "studies",
     "show",
+    "importance",
     "query",
     "regressions",
     "remeasure",

@@ -101,10 +101,18 @@ def distributions(axes: Axes) -> dict[str, BaseDistribution]:
     out: dict[str, BaseDistribution] = {TEMPLATE: CategoricalDistribution(tuple(axes))}
     for template, own in axes.items():
         for axis in own:
-            out[f"{template}.{axis.name}"] = (
-                IntDistribution(0, len(axis.values) - 1) if axis.ordered else CategoricalDistribution(axis.values)
-            )
+            out[f"{template}.{axis.name}"] = axis_distribution(axis)
     return out
+
+
+def axis_distribution(axis: Axis) -> BaseDistribution:
+    """Ordered values by their index, others as categories."""
+    return IntDistribution(0, len(axis.values) - 1) if axis.ordered else CategoricalDistribution(axis.values)
+
+
+def axis_parameter(axis: Axis, index: int) -> Any:
+    """What the distribution of ``axis`` calls the value at ``index``."""
+    return index if axis.ordered else axis.values[index]
 
 
 def point_params(point: Point, axes: Axes) -> dict[str, Any]:
@@ -112,7 +120,7 @@ def point_params(point: Point, axes: Axes) -> dict[str, Any]:
     own = zip(axes[point.template], point.indices, strict=True)
     return {
         TEMPLATE: point.template,
-        **{f"{point.template}.{a.name}": i if a.ordered else a.values[i] for a, i in own},
+        **{f"{point.template}.{a.name}": axis_parameter(a, i) for a, i in own},
     }
 
 
