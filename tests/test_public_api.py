@@ -10,7 +10,7 @@ import pytest
 
 import tuner
 from tests.programs import environment
-from tuner import api, study_importance, tuned_coverage, upkeep
+from tuner import api, space_recording, study_importance, tuned_coverage, upkeep
 from tuner.autotuning import decorator
 from tuner.capturing import session
 from tuner.exports import public
@@ -27,7 +27,17 @@ def test_the_names_are_sorted_and_every_one_is_there():
 def test_every_public_function_of_the_api_is_among_the_names():
     functions = {
         name
-        for module in (api, decorator, public, replaying, study_importance, session, tuned_coverage, upkeep)
+        for module in (
+            api,
+            decorator,
+            public,
+            replaying,
+            space_recording,
+            study_importance,
+            session,
+            tuned_coverage,
+            upkeep,
+        )
         for name, value in vars(module).items()
         if inspect.isfunction(value) and value.__module__ == module.__name__ and not name.startswith("_")
     }

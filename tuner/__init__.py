@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from tuner.reproducing import Reproduction
     from tuner.results import OperatorSummary, TimeResult, TuneResult
     from tuner.session import Session
+    from tuner.space_recording import RecordResult, record
     from tuner.store.upkeep_records import Backup, DatabaseStats, Finding, Merge, Pruning, Soundness, Upgrade
     from tuner.study_importance import StudyImportance, importance
     from tuner.tuned_coverage import CoverageReport, coverage
@@ -68,6 +69,7 @@ __all__ = [
     "Problem",
     "Pruning",
     "QueryResult",
+    "RecordResult",
     "RegressionReport",
     "Remeasurement",
     "ReplayResult",
@@ -101,6 +103,7 @@ __all__ = [
     "merge_database",
     "prune_database",
     "query",
+    "record",
     "regressions",
     "remeasure",
     "render",
@@ -128,6 +131,7 @@ _HOMES = {
     "Problem": "tuner.problem",
     "Pruning": "tuner.store.upkeep_records",
     "QueryResult": "tuner.querying",
+    "RecordResult": "tuner.space_recording",
     "RegressionReport": "tuner.regression.report",
     "Remeasurement": "tuner.remeasurement",
     "ReplayResult": "tuner.replay.report",
@@ -156,6 +160,7 @@ _HOMES = {
     "lookup": "tuner.exports.public",
     "merge_database": "tuner.upkeep",
     "prune_database": "tuner.upkeep",
+    "record": "tuner.space_recording",
     "replay_search": "tuner.replay.public",
     "upgrade_database": "tuner.upkeep",
 }

@@ -26,6 +26,7 @@ COMMANDS = (
     "check",
     "time",
     "replay",
+    "record",
     "capture",
 )
 HEAVY = ("torch", "triton", "optuna", "sqlalchemy", "alembic", "libcst", "pydantic", "numpy", "yaml", "rich")

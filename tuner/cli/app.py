@@ -19,6 +19,7 @@ from tuner.cli import (
     importance,
     operators,
     query,
+    record,
     regressions,
     remeasure,
     render,
@@ -63,6 +64,7 @@ def _app() -> typer.Typer:
         check.check,
         check.time,
         replay.replay,
+        record.record,
     ):
         app.command()(function)
     # What follows the script is the script's.
