@@ -139,7 +139,7 @@ def test_groups_count_rows_with_the_fastest_and_the_slowest(db):
         ("trials", {"sort": ("tim_us",)}, "no column 'tim_us' here; did you mean time_us?"),
         ("trials", {"sort": ("config",), "group_by": ("outcome",)}, "no column 'config' here"),
         ("trials", {"group_by": ("colz",)}, "no column 'colz' here; did you mean cols?"),
-        ("trials", {"limit": 0}, "the limit must be at least 1"),
+        ("trials", {"limit": 0}, "the limit must be from 1 to"),
         ("trials", {"since": "yesterday"}, "since: cannot read 'yesterday'"),
         ("winners", {"outcomes": ("wrong",)}, "winners are right and timed"),
     ],
@@ -167,6 +167,21 @@ def test_csv_and_json_hold_every_column(db):
     records = json.loads(json_text(found.columns, found.rows))
     assert records[0]["shape"] == {"rows": 4096, "cols": 512, "row_stride": 512}
     assert datetime.fromisoformat(records[0]["created_at"]).tzinfo is not None
+
+
+def test_no_text_of_a_csv_is_a_formula_and_numbers_stay_numbers():
+    row = ("=cmd|'/C calc'!A0", "+1", "-1", "@SUM(1)", "\t=1", "\uff1d1", "a=b", -1.5, None)
+    written = list(csv.reader(io.StringIO(csv_text(("=a", *"bcdefghi"), [row]))))
+    assert written == [
+        ["'=a", *"bcdefghi"],
+        ["'=cmd|'/C calc'!A0", "'+1", "'-1", "'@SUM(1)", "'\t=1", "'\uff1d1", "a=b", "-1.5", ""],
+    ]
+
+
+@pytest.mark.parametrize("limit", [-1, 2**31, 10**30])
+def test_a_limit_is_of_rows_that_a_database_may_have(db, limit):
+    with pytest.raises(UsageError, match=rf"the limit must be from 1 to 2147483647, but got {limit}"):
+        tuner.query(db=db, limit=limit)
 
 
 def test_parquet_says_what_is_missing(tmp_path, monkeypatch):

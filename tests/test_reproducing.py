@@ -213,8 +213,9 @@ def test_an_estimate_and_a_measurement_that_is_not_there_are_refused(make):
     shop = make(stack=GUESSED)
     with pytest.raises(UsageError, match="is an estimate: nothing was timed"):
         recipe(shop.store, shop.number)
-    with pytest.raises(UsageError, match="there is no measurement 999"):
-        recipe(shop.store, 999)
+    for number in (999, 10**30):
+        with pytest.raises(UsageError, match=f"there is no measurement {number}"):
+            recipe(shop.store, number)
 
 
 def test_without_a_gpu_it_says_that_one_is_needed(make, cache, tmp_path, monkeypatch):

@@ -18,6 +18,8 @@ from tuner.trial import Outcome
 
 EVERY_OUTCOME = "all"
 T = TypeVar("T")
+MOST_ROWS = 2**31 - 1
+"""No query gives more: a limit beyond it is a slip, and more than any database counts to."""
 
 
 @dataclass(frozen=True)
@@ -79,8 +81,8 @@ def selection(
     """The selection that the words ask for. Raises ``UsageError`` on a name that nothing has, with the closest ones."""
     if kind not in KINDS:
         raise UsageError(f"there are no {kind!r}; {_close(kind, KINDS)}")
-    if limit is not None and limit < 1:
-        raise UsageError(f"the limit must be at least 1, but got {limit}")
+    if limit is not None and not 1 <= limit <= MOST_ROWS:
+        raise UsageError(f"the limit must be from 1 to {MOST_ROWS}, but got {limit}")
     problems = catalogue.problems
     shapes = {name for problem in problems.values() for name in problem.sizes}
     ranges = read_ranges(filters.shape, shapes)

@@ -13,6 +13,8 @@ from typing import Any
 from tuner.errors import MissingError, UsageError
 
 CSV, JSON, PARQUET = "csv", "json", "parquet"
+# In Excel, LibreOffice and Google Sheets, also in their full-width forms (OWASP, "CSV Injection").
+_BEGINS_A_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 SUFFIXES = {".csv": CSV, ".json": JSON, ".parquet": PARQUET}
 
 
@@ -27,11 +29,14 @@ def format_of(path: Path) -> str:
 
 
 def csv_text(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """A header and the rows; what is missing is empty, shapes and options are ``name=value`` with spaces between."""
+    """A header and the rows; what is missing is empty, shapes and options are ``name=value`` with spaces between.
+
+    A text that a spreadsheet would run as a formula gets an apostrophe in front; numbers stay as they are.
+    """
     written = io.StringIO()
     writer = csv.writer(written, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows([_cell(value) for value in row] for row in rows)
+    writer.writerow([_no_formula(name) for name in columns])
+    writer.writerows([_no_formula(_cell(value)) for value in row] for row in rows)
     return written.getvalue()
 
 
@@ -80,6 +85,10 @@ def _cell(value: Any) -> Any:
     if isinstance(value, dict):
         return " ".join(f"{name}={item}" for name, item in value.items() if item is not None)
     return value.isoformat() if isinstance(value, datetime) else value
+
+
+def _no_formula(cell: Any) -> Any:
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_BEGINS_A_FORMULA) else cell
 
 
 def _plain(value: Any) -> Any:

@@ -15,7 +15,7 @@ from tuner.errors import StoreError, UsageError
 from tuner.regression.points import read_moment
 from tuner.store import pruning, sizes
 from tuner.store.backups import back_up
-from tuner.store.engine import locate
+from tuner.store.engine import Location, locate
 from tuner.store.location import default_url
 from tuner.store.merging import join
 from tuner.store.migrating import HEAD
@@ -67,7 +67,7 @@ def merge_database(other: str, *, db: str | None = None) -> Merge:
         first = found.findings[0]
         raise StoreError(f"{found.database} is not merged: {first.where}: {first.problem}; {first.remedy}")
     url = db or default_url()
-    if locate(other).url == locate(url).url:
+    if _are_one(locate(other), locate(url)):
         raise UsageError(f"{found.database} cannot be merged into itself; name another with --db")
     with _opened(other, write=False) as source, _opened(url, write=True, create=True) as database:
         origin = source.location.label[-255:]
@@ -103,6 +103,13 @@ def database_stats(*, db: str | None = None) -> DatabaseStats:
     with _opened(db or default_url(), write=False) as database:
         notes = network_warnings(database.location.path)
         return database.read(lambda c: sizes.stats(c, database.location.label, HEAD, notes))
+
+
+def _are_one(one: Location, other: Location) -> bool:
+    """Whether both are one database; a file may have several names."""
+    if one.path is None or other.path is None or not (one.path.exists() and other.path.exists()):
+        return one.url == other.url
+    return one.path.samefile(other.path)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -10,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import tuner
-from tests.stored_history import GUESSED, NEW, OLD, PLAIN, VARIANT, Recorder, config, dated, problem, simulated
-from tuner.errors import UsageError
+from tests.stored_history import GUESSED, H200, NEW, OLD, PLAIN, VARIANT, Recorder, config, dated, problem, simulated
+from tuner.errors import StoreError, UsageError
 from tuner.regression.report import RegressionReport, Row, Verdict
 from tuner.store.store import Store
 from tuner.trial import Measurement, Outcome
@@ -216,3 +217,45 @@ def test_the_fastest_of_the_newest_stack_is_the_winner_as_for_best(recorder, pat
     recorder.timed(problem(1), NEW, config(2), again(50.0, 3))
     (row,) = report(path).rows
     assert row.config_key == config(2).key
+
+
+def test_two_devices_of_one_name_are_told_apart_by_their_keys(recorder, path):
+    part = replace(H200, sms=66)
+    for device, seed in ((H200, "whole"), (part, "part")):
+        here = Recorder(recorder.store, device)
+        for cols in range(1, 4):
+            here.crowned(
+                problem(cols), OLD, config(2), simulated(50.0, (seed, cols)), plain=simulated(70.0, (seed, cols))
+            )
+            here.timed(problem(cols), NEW, config(2), again(50.0, (seed, cols, "new")))
+    found = report(path)
+    names = {f"NVIDIA H200 ({device.key[:8]})" for device in (H200, part)}
+    assert set(found.floors) == names == {row.device for row in found.rows}
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("UPDATE tuner_measurement SET samples_us = '[]'", "a measurement has no sample"),
+        ("UPDATE tuner_measurement SET samples_us = json_set(samples_us, '$[3]', 0)", "a sample must be positive"),
+        ("UPDATE tuner_measurement SET samples_us = json_set(samples_us, '$[3]', -1.5)", "a sample must be positive"),
+        ("UPDATE tuner_measurement SET samples_us = json_set(samples_us, '$[3]', 'fast')", "cannot be read"),
+        ("UPDATE tuner_measurement SET samples_us = json_set(samples_us, '$[3]', json('true'))", "Samples.us"),
+        ("UPDATE tuner_measurement SET median_us = 0", "must be positive and finite microseconds, but is 0.0"),
+        ("UPDATE tuner_measurement SET median_us = -2", "must be positive and finite"),
+        ("UPDATE tuner_measurement SET median_us = 9e999", "must be positive and finite"),
+        ("UPDATE tuner_winner SET median_us = 0", "the time of winner 4 must be positive"),
+        ("UPDATE tuner_problem SET key = 'x'", r"winner 4 is of the problem '.*', which is not stored"),
+    ],
+)
+def test_rows_that_no_measurement_left_are_refused_in_one_line(recorder, path, statement, said):
+    for stack in (OLD, NEW):
+        for number in range(2):
+            us = simulated(50.0, (stack.triton, number))
+            recorder.crowned(problem(1), stack, config(2), us, plain=simulated(70.0, stack.triton))
+    recorder.store.close()
+    with sqlite3.connect(path) as other:
+        other.execute(statement)
+    other.close()
+    with pytest.raises((StoreError, UsageError), match=said):
+        report(path)

@@ -53,6 +53,12 @@ def test_what_is_no_point_says_why(text, said):
         parse_point(text, "--before")
 
 
+@pytest.mark.parametrize("text", ["0001-01-01T00:00+14:00", "9999-12-31T23:00-14:00"])
+def test_a_moment_that_utc_has_not_is_refused(text):
+    with pytest.raises(UsageError, match=r"--before: '.*' is before the year 1 or after 9999 in UTC"):
+        read_moment(text, "--before")
+
+
 def test_moments_are_utc_unless_they_say_otherwise():
     assert read_moment("2026-05-01", "x") == datetime(2026, 5, 1, tzinfo=UTC)
     assert read_moment("2026-05-01T12:00", "x") == datetime(2026, 5, 1, 12, tzinfo=UTC)

@@ -255,6 +255,14 @@ def test_a_database_is_not_merged_into_itself(two: tuple[Path, Path]) -> None:
         tuner.merge_database(str(mine), db=f"sqlite:///{mine}")
 
 
+def test_another_name_of_a_file_is_the_same_database(two: tuple[Path, Path], tmp_path: Path) -> None:
+    (tmp_path / "soft.db").symlink_to(two[0])
+    (tmp_path / "hard.db").hardlink_to(two[0])
+    for name in ("soft.db", "hard.db"):
+        with pytest.raises(UsageError, match="cannot be merged into itself"):
+            tuner.merge_database(str(tmp_path / name), db=str(two[0]))
+
+
 def test_a_merged_estimate_stays_one(tmp_path: Path) -> None:
     mine, other = str(tmp_path / "mine.db"), str(tmp_path / "other.db")
     with Store.open(other) as store:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -86,6 +87,8 @@ def test_a_backup_replaces_nothing(filled: str, tmp_path: Path) -> None:
     assert (tmp_path / "there.db").read_text() == "mine"
     with pytest.raises(StoreError, match=r"the folder .* does not exist"):
         tuner.backup_database(tmp_path / "no" / "copy.db", db=filled)
+    with pytest.raises(StoreError, match=r"^/proc/copy\.db cannot be written"):
+        tuner.backup_database("/proc/copy.db", db=filled)
 
 
 # prune
@@ -107,6 +110,22 @@ def test_pruning_keeps_what_a_winner_chose_tied_with_or_was_compared_with(filled
         assert sorted(dict(t.config.launch)["BLOCK_COLS"] for t in known.values()) == [0, 1, 2]
     assert tuner.best(PROBLEM, db=filled) is not None
     assert tuner.check_database(db=filled).sound
+
+
+def test_pruning_keeps_the_measurement_of_the_twin_that_stands_for_a_winner(db_url: str) -> None:
+    with Store.open(db_url) as store:
+        study = store.start_study(spec())
+        measured = store.record_trial(study.id, timed(1, binary="b" * 64), VARIANT)
+        twin = replace(timed(2, binary="b" * 64), measurements=(), same_as=store.trial(measured).config.key)
+        of_twin = replace(timed(3, binary="b" * 64), measurements=(), same_as=twin.config.key)
+        store.record_trial(study.id, twin, VARIANT)
+        won = store.record_trial(study.id, of_twin, VARIANT)
+        store.record_trial(study.id, timed(4), VARIANT)
+        store.record_winner(study.id, WinnerRecord(won, "winner", "v", 9.0, 8.9, 9.1, False))
+        store.finish_study(study.id, "finished", 1.0, 0.0)
+        found = tuner.prune_database(LATER, db=db_url, yes=True)
+        assert (found.rows["tuner_trial"], found.kept) == (1, 3)
+        assert len(store.trial(measured).measurements) == 1
 
 
 def test_pruning_is_of_what_is_older_and_of_one_operator(filled: str) -> None:

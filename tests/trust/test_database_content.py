@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import sqlite3
 from pathlib import Path
@@ -14,7 +15,7 @@ from tuner.config import Config
 from tuner.errors import StoreError
 from tuner.store.store import Store
 from tuner.store.typed import typed
-from tuner.trial import DeviceState, Measurement
+from tuner.trial import DeviceState, FamilyReport, Measurement
 
 SEED = random.SystemRandom().randrange(2**32)
 CASES = 24
@@ -58,12 +59,19 @@ def test_a_row_of_another_type_is_said_to_be_unreadable(base, tmp_path):
         (DeviceState(sm_clock_mhz="1980"), "DeviceState.sm_clock_mhz"),
         ([{"a": DeviceState(throttle_reasons=("x", 7))}], "DeviceState.throttle_reasons"),
         (Measurement("final", "p", (1.0,), 1.0, 1.0, 1.0, rounds=(True,)), "Measurement.rounds"),
+        ([(7, DeviceState(power_w="hot"))], "DeviceState.power_w"),
+        (DeviceState(power_w=math.inf), "DeviceState.power_w: Input should be a finite number"),
         (Measurement("final", "p", (1.0,), 1.0, 1.0, 1.0, states=(DeviceState(power_w=b""),)), "DeviceState.power_w"),
     ],
 )
 def test_a_dataclass_is_held_to_its_annotations_wherever_it_is(value, said):
     with pytest.raises(ValueError, match=said):
         typed(value)
+
+
+def test_the_error_of_a_wrong_result_may_be_infinite():
+    value = FamilyReport("nan", "softmax rows=9 cols=99", False, math.inf, math.inf, 1e-3)
+    assert typed(value) is value
 
 
 def test_what_fits_comes_back_as_it_is():

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tuner.device import ESTIMATED, MEASURED
-from tuner.errors import UsageError
+from tuner.errors import StoreError, UsageError
 from tuner.regression.effect import LEAST_THRESHOLD
 from tuner.regression.fairness import Conditions, Fairness
 from tuner.regression.judging import Evidence, compared, judged
@@ -39,6 +40,7 @@ def compare(
     then = PointReader(old, sides.before, sides.stacks_before, "--before")
     now = PointReader(new, sides.after, sides.stacks_after, "--after")
     every = old.winners(estimated=estimated)
+    _refuse_unknown(every, known)
     winners = [w for w in then.winners(every).values() if _wanted(w, known, operator, device)]
     if not winners:
         raise UsageError(_nothing(sides, operator, device, estimated))
@@ -53,12 +55,13 @@ def compare(
         floors = noise_floors(repeats, singles)
     rows = sorted(judged(pending, floors), key=lambda row: row.rank)
     used_devices = {row.device_key for row in rows}
+    names = _device_names(used_devices, known)
     return RegressionReport(
         before=_described(sides.before, sides.stacks_before, known),
         after=_described(sides.after, sides.stacks_after, known),
-        rows=tuple(rows),
-        floors={known.devices[key].name: floor for key, floor in floors.items() if key in used_devices},
-        notes=(*sides.left_out, *_shared_notes(rows, floors)),
+        rows=tuple(replace(row, device=names[row.device_key]) for row in rows),
+        floors={names[key]: floor for key, floor in floors.items() if key in used_devices},
+        notes=(*sides.left_out, *_shared_notes(rows, floors, names)),
         estimated=estimated,
     )
 
@@ -204,9 +207,16 @@ def _plain_change(
     return new.median_us / old.median_us - 1.0 if old.protocol == new.protocol else None
 
 
-def _shared_notes(rows: Sequence[Row], floors: Mapping[str, NoiseFloor]) -> list[str]:
+def _device_names(keys: Collection[str], known: Catalogue) -> dict[str, str]:
+    """Devices by key, for people: two of one name have other limits (a part of a card, say), and show their key."""
+    counts = Counter(known.devices[key].name for key in keys)
+    names = {key: known.devices[key].name for key in keys}
+    return {key: name if counts[name] == 1 else f"{name} ({key[:8]})" for key, name in names.items()}
+
+
+def _shared_notes(rows: Sequence[Row], floors: Mapping[str, NoiseFloor], names: Mapping[str, str]) -> list[str]:
     notes = []
-    for key, name in {row.device_key: row.device for row in rows}.items():
+    for key, name in sorted(names.items()):
         moved = sorted(row.plain_change for row in rows if row.device_key == key and row.plain_change is not None)
         if len(moved) > 1 and abs(moved[len(moved) // 2]) > LEAST_THRESHOLD:
             notes.append(
@@ -227,6 +237,21 @@ def _described(point: Point, stacks: Mapping[str, tuple[str, ...]], known: Catal
 
 def _joined(old: Catalogue, new: Catalogue) -> Catalogue:
     return Catalogue({**old.problems, **new.problems}, {**old.devices, **new.devices}, {**old.stacks, **new.stacks})
+
+
+def _refuse_unknown(winners: Sequence[WinnerAt], known: Catalogue) -> None:
+    """Raises ``StoreError`` where a winner names a problem, device or stack that is not stored."""
+    for winner in winners:
+        for what, key, there in (
+            ("problem", winner.problem_key, known.problems),
+            ("device", winner.device_key, known.devices),
+            ("software stack", winner.stack_key, known.stacks),
+        ):
+            if key not in there:
+                raise StoreError(
+                    f"winner {winner.id} is of the {what} {key!r}, which is not stored: the database was damaged or "
+                    "edited; `tuner db check` says more"
+                )
 
 
 def _wanted(winner: WinnerAt, known: Catalogue, operator: str | None, device: str | None) -> bool:

@@ -129,4 +129,9 @@ def read_moment(text: str, what: str, *, end_of_day: bool = False) -> datetime:
         raise UsageError(f"{what}: cannot read {text!r}; write a date such as 2026-05-01 or 2026-05-01T14:30") from None
     if end_of_day and len(text) <= len("2026-05-01"):
         moment = datetime.combine(moment.date(), time.max)
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    if moment.tzinfo is None:
+        return moment.replace(tzinfo=UTC)
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise UsageError(f"{what}: {text!r} is before the year 1 or after 9999 in UTC; write another moment") from None

@@ -95,8 +95,8 @@ class Row:
 class RegressionReport:
     """Every winner of the point before, the worst first.
 
-    ``floors`` is the noise floor of each device by name, ``notes`` what holds for more than one row. ``estimated``:
-    both points are estimates, and no time is judged.
+    ``floors`` is the noise floor of each device by name (with a part of its key where two have one name), ``notes``
+    what holds for more than one row. ``estimated``: both points are estimates, and no time is judged.
     """
 
     before: str

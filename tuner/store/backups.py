@@ -28,6 +28,7 @@ def back_up(source: Database, path: Path) -> Backup:
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial.db")
     whole = source.location.path is not None
     try:
+        partial.touch()  # where that fails it is the copy's folder, and not the source, that is at fault
         if source.location.path is not None:
             _copy_file(source.location.path, partial, source)
         else:

@@ -30,6 +30,7 @@ from tuner.trial import Outcome
 _MANY = 200
 # SQLite uses no index for a list of rows, but one for a list of each column: these few keys have few combinations.
 _FEW = 20
+_LARGEST_ID = 2**63 - 1
 T = TypeVar("T")
 
 
@@ -72,6 +73,8 @@ class History:
 
     def trial_of(self, measurement_id: int) -> int | None:
         """The trial that a measurement is of; None where there is no such measurement."""
+        if measurement_id > _LARGEST_ID:
+            return None  # SQLite's driver refuses to ask for it
         m = MeasurementRow.__table__.c
         statement = select(m.trial_id).where(m.id == measurement_id)
         return self._database.read(lambda c: c.execute(statement).scalar_one_or_none())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -48,6 +49,9 @@ class WinnerAt:
     created_at: datetime
     changed_at: datetime
 
+    def __post_init__(self) -> None:
+        _refuse_no_time(f"winner {self.id}", self.median_us)
+
 
 @dataclass(frozen=True)
 class TrialAt:
@@ -79,6 +83,9 @@ class MeasurementHead:
     sample_count: int
     created_at: datetime
 
+    def __post_init__(self) -> None:
+        _refuse_no_time(f"measurement {self.id}", self.median_us)
+
     @property
     def confirmed(self) -> bool:
         """Whether it is of interleaved rounds in fresh processes."""
@@ -89,7 +96,8 @@ class MeasurementHead:
 class Samples:
     """A measurement's samples in microseconds, with round, process, clocks (MHz, 0: not read) and throttle reasons.
 
-    All are of one length, or empty where nothing was recorded.
+    All are of one length, or empty where nothing was recorded; there is a sample at least. Raises ``ValueError`` where
+    there is none, or one is not positive and finite.
     """
 
     us: tuple[float, ...]
@@ -98,6 +106,12 @@ class Samples:
     sm_clocks: tuple[float, ...]
     memory_clocks: tuple[float, ...]
     throttles: tuple[tuple[str, ...], ...]
+
+    def __post_init__(self) -> None:
+        if not self.us:
+            raise ValueError("a measurement has no sample")
+        for sample in self.us:
+            _refuse_no_time("a sample", sample)
 
 
 @dataclass(frozen=True)
@@ -108,6 +122,9 @@ class Repeat:
     trial_id: int
     median_us: float
 
+    def __post_init__(self) -> None:
+        _refuse_no_time(f"a measurement of trial {self.trial_id}", self.median_us)
+
 
 @dataclass(frozen=True)
 class Catalogue:
@@ -116,3 +133,9 @@ class Catalogue:
     problems: Mapping[str, Problem]
     devices: Mapping[str, Device]
     stacks: Mapping[str, Stack]
+
+
+def _refuse_no_time(what: str, us: float) -> None:
+    """A logarithm is taken of every one of them."""
+    if not 0.0 < us < math.inf:
+        raise ValueError(f"the time of {what} must be positive and finite microseconds, but is {us!r}")

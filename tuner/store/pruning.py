@@ -35,13 +35,15 @@ _WIDE = (
 def unneeded(connection: Connection, before: datetime, operator: str | None) -> tuple[list[int], int]:
     """Trials that were last changed before ``before``: those that nothing needs, and how many others there are.
 
-    Needed is what a winner chose, compared with or tied with, and all of a study that a living process runs.
+    Needed is what a winner chose, compared with or tied with, the twins that were measured in place of those, and all
+    of a study that a living process runs.
     """
     old = select(TrialRow.id, TrialRow.problem_key, TrialRow.device_key, TrialRow.stack_key, TrialRow.config_key)
     old = old.where(TrialRow.updated_at < before)
     if operator is not None:
         old = old.where(TrialRow.problem_key.in_(select(ProblemRow.key).where(ProblemRow.operator == operator)))
     by_id, by_key = _of_winners(connection)
+    by_key |= _twins(connection, by_id, by_key)
     running = _running(connection)
     free, kept = [], 0
     for row in connection.execute(old.order_by(TrialRow.id)):
@@ -130,6 +132,27 @@ def _of_winners(connection: Connection) -> tuple[set[int], set[tuple[str, str, s
         named = {row.plain_key, *row.tie_set, *(str(f.get("key", "")) for f in row.finalists)}
         by_key |= {(row.problem_key, row.device_key, row.stack_key, key) for key in named}
     return by_id, by_key
+
+
+def _twins(
+    connection: Connection, by_id: set[int], by_key: set[tuple[str, str, str, str]]
+) -> set[tuple[str, str, str, str]]:
+    """The configs, by place, that were measured in place of what winners need: one binary is measured once."""
+    columns = TrialRow.__table__.c
+    names = ("id", "problem_key", "device_key", "stack_key", "config_key", "same_as")
+    twins = connection.execute(select(*(columns[name] for name in names)).where(columns.same_as != "")).all()
+    found: set[tuple[str, str, str, str]] = set()
+    added = True
+    while added:  # a twin's twin may have been measured
+        added = False
+        for row in twins:
+            place = (row.problem_key, row.device_key, row.stack_key)
+            key = (*place, row.config_key)
+            needed = row.id in by_id or key in by_key or key in found
+            if needed and (*place, row.same_as) not in found:
+                found.add((*place, row.same_as))
+                added = True
+    return found
 
 
 def _running(connection: Connection) -> set[tuple[str, str, str]]:

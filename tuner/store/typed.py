@@ -10,6 +10,8 @@ from typing import Any, TypeVar, get_type_hints
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from sqlalchemy import ColumnElement
 
+from tuner.trial import FamilyReport
+
 T = TypeVar("T")
 
 
@@ -41,7 +43,11 @@ def typed_rows(columns: Iterable[ColumnElement[Any]], rows: Iterable[Sequence[An
 def _form(kind: Any) -> type[BaseModel]:
     """A model with the fields of a dataclass; dataclasses in it are only held to their class here."""
     fields: dict[str, Any] = {name: (hint, ...) for name, hint in get_type_hints(kind).items()}
-    config = ConfigDict(strict=True, arbitrary_types_allowed=True, revalidate_instances="never")
+    # An error may be infinite: a kernel that gives NaN is that far off. No time, and nothing else, is.
+    may_be_infinite = kind is FamilyReport
+    config = ConfigDict(
+        strict=True, arbitrary_types_allowed=True, revalidate_instances="never", allow_inf_nan=may_be_infinite
+    )
     return create_model(f"{kind.__name__}Form", __config__=config, **fields)
 
 
@@ -53,7 +59,8 @@ def _dataclasses(value: object) -> Iterator[Any]:
     elif isinstance(value, Mapping):
         for item in value.values():
             yield from _dataclasses(item)
-    elif isinstance(value, list | tuple) and value and not isinstance(value[0], int | float | str):
+    elif isinstance(value, list | tuple) and value and not isinstance(value[-1], int | float | str):
+        # Long lists of numbers are not walked through. The last tells: rows come as (number, value).
         for item in value:
             yield from _dataclasses(item)
 
