@@ -22,6 +22,7 @@ from tuner.protocols import ESTIMATE_PROTOCOL, GRAPH_PROTOCOL
 from tuner.results import TuneResult
 from tuner.search import DEFAULT_SAMPLER, Proposer, check_sampler, make_proposer
 from tuner.search.stopping import StoppingProposer
+from tuner.similar import similar_winners
 from tuner.space import load_space
 from tuner.store.location import default_url
 from tuner.store.records import StudySpec
@@ -119,6 +120,7 @@ class Session:
             storage=store.url,
             study_name=study.optuna_name,
             known={key: (trial.outcome, trial.value_us) for key, trial in known.items()},
+            similar=similar_winners(store, bound),
         )
         if early_stop:
             proposer = StoppingProposer(proposer, len(known), lambda chance, n: listener(_stopped(chance, n)))

@@ -172,6 +172,18 @@ class BoundSpace:
         """The plain config of each applicable template, or the valid config nearest to it."""
         return tuple(self._plain(name) for name in self.bound)
 
+    def nearest(self, config: Config) -> Config | None:
+        """The valid config of ``config``'s template that differs from it in the fewest names, by as little as possible.
+
+        What ``config`` has no value for is as in the plain config. None where the template does not apply.
+        """
+        if config.template not in self.bound:
+            return None
+        bound = self.bound[config.template]
+        plain = self._plain(config.template).values
+        values = bound.grid.nearest({name: config.values.get(name, plain[name]) for name in bound.space.choices})
+        return None if values is None else bound.build(values)
+
     def parse(self, text: str) -> Config:
         """The config that ``template=online,BLOCK_COLS=4096`` names; what it does not name is as in the plain config.
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from tuner.config import Config
 from tuner.search.base import Known, Proposal, Proposer, SearchSpace, Source
 from tuner.search.names import DEFAULT_SAMPLER, SAMPLERS, check_sampler
 
@@ -26,12 +29,14 @@ def make_proposer(
     storage: str | None = None,
     study_name: str = "study",
     known: Known | None = None,
+    similar: Sequence[Config] = (),
     owner: str = "",
     enumerate_below: int = 64,
 ) -> Proposer:
     """A proposer over ``bound``, kept in Optuna's storage at the SQLAlchemy URL ``storage`` (in memory when None).
 
-    The plain config of each template comes first. Then a space of at most ``enumerate_below`` valid configs (and any
+    The plain config of each template comes first, then what is ``similar`` (winners of problems like this one; configs
+    that are not in the space are left out). Then a space of at most ``enumerate_below`` valid configs (and any
     space with the sampler ``exhaustive``) is walked in a shuffled order of ``seed``; otherwise ``sampler`` proposes.
     An existing study of that name is continued. ``known`` are the results that hold: never proposed, learnt from; what
     the study tried and ``known`` lacks (the source has changed since) is proposed again. None: the study decides.
@@ -51,6 +56,7 @@ def make_proposer(
         storage=storage,
         study_name=study_name,
         known=known,
+        similar=similar,
         owner=owner or current_owner(),
         enumerate_below=enumerate_below,
     )

@@ -9,8 +9,10 @@ from typing import Literal, Protocol
 from tuner.config import Config, Value
 from tuner.trial import Outcome
 
-Source = Literal["plain", "sampler", "enumeration", "known"]
-"""Why a trial is there. ``known`` marks results that came from the database; such a trial is never proposed."""
+Source = Literal["plain", "similar", "sampler", "enumeration", "known"]
+"""Why a trial is there. ``similar``: it won for a similar problem.
+``known`` marks results that came from the database; such a trial is never proposed.
+"""
 
 Known = Mapping[str, tuple[Outcome, float | None]]
 """What earlier work says: ``Config.key`` -> (outcome, microseconds where there is a time)."""

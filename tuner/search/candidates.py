@@ -86,6 +86,10 @@ class Candidates(Protocol):
         """The inverse of ``config``. Raises ``KeyError`` where the config lies off the grid."""
         ...
 
+    def is_valid(self, point: Point) -> bool:
+        """Whether ``point`` is valid, tried or not."""
+        ...
+
     def points(self) -> Iterator[Point] | None:
         """Every valid point, or None where they are too many to list."""
         ...
@@ -164,6 +168,9 @@ class ListedCandidates(_Grid):
     def open_templates(self) -> tuple[str, ...]:
         return tuple(template for template, free in self._free.items() if free.any())
 
+    def is_valid(self, point: Point) -> bool:
+        return point.indices in self._rows.get(point.template, {})
+
     def points(self) -> Iterator[Point]:
         return (Point(template, indices) for template, own in self._points.items() for indices in own)
 
@@ -211,6 +218,9 @@ class FoundCandidates(_Grid):
     def open_templates(self) -> tuple[str, ...]:
         return tuple(self.axes)
 
+    def is_valid(self, point: Point) -> bool:
+        return point in self._plain or self._bound.is_valid(point.template, self.chosen(point))
+
     def points(self) -> None:
         return None
 
@@ -238,9 +248,7 @@ class FoundCandidates(_Grid):
         self._tried.discard(point)
 
     def _is_open(self, point: Point) -> bool:
-        if point in self._tried:
-            return False
-        return point in self._plain or self._bound.is_valid(point.template, self.chosen(point))
+        return point not in self._tried and self.is_valid(point)
 
     def _step(self, wish: Point, steps: int, rng: np.random.Generator) -> Point:
         """``wish`` with up to ``steps`` of its coordinates moved, ordered ones to a neighbour."""

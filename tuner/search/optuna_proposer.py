@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -55,6 +55,7 @@ class OptunaProposer:
         storage: str | None,
         study_name: str,
         known: Known | None,
+        similar: Sequence[Config],
         owner: str,
         enumerate_below: int,
     ) -> None:
@@ -63,7 +64,7 @@ class OptunaProposer:
         self._candidates = make_candidates(bound)
         self._axes = self._candidates.axes
         self._distributions = distributions(self._axes)
-        self._queue = self._fixed_proposals(bound, sampler, enumerate_below, seed)
+        self._queue = self._fixed_proposals(bound, similar, sampler, enumerate_below, seed)
         self._log = StudyLog(make_storage(storage), study_name, self._axes)
         self._open: dict[int, tuple[Trial, int, Point]] = {}
         finished = self._resume(known)
@@ -166,9 +167,12 @@ class OptunaProposer:
         return FiniteSampler(self._distributions, rows, features, seed, logarithms=True, retry_failed=True)
 
     def _fixed_proposals(
-        self, bound: SearchSpace, sampler: str, enumerate_below: int, seed: int
+        self, bound: SearchSpace, similar: Sequence[Config], sampler: str, enumerate_below: int, seed: int
     ) -> Iterator[tuple[Point, Source]]:
-        """Plain configs, then the walk where there is one. An iterator: it goes on where the last ask stopped."""
+        """Plain configs, then similar problems' winners, then the walk where there is one.
+
+        An iterator: it goes on where the last ask stopped.
+        """
         listed = self._candidates.points()
         every = None if listed is None else list(listed)
         if sampler == "exhaustive" and every is None:
@@ -179,7 +183,17 @@ class OptunaProposer:
         if every is not None and (sampler == "exhaustive" or len(every) <= enumerate_below):
             walk = [every[i] for i in np.random.default_rng(seed).permutation(len(every))]
         plain: list[tuple[Point, Source]] = [(self._candidates.point(c), "plain") for c in bound.plain()]
-        return iter([*plain, *((point, "enumeration") for point in walk)])
+        like: list[tuple[Point, Source]] = [
+            (p, "similar") for c in similar if (p := self._point_or_none(c)) is not None
+        ]
+        return iter([*plain, *like, *((point, "enumeration") for point in walk)])
+
+    def _point_or_none(self, config: Config) -> Point | None:
+        try:
+            point = self._candidates.point(config)
+        except KeyError:
+            return None
+        return point if self._candidates.is_valid(point) else None
 
     def _resume(self, known: Known | None) -> list[FrozenTrial]:
         """Takes what the study has tried, gives up what a dead process left in flight, returns what has finished.

@@ -1,0 +1,48 @@
+"""Configs that won elsewhere: where a search does well to begin."""
+
+from __future__ import annotations
+
+import math
+
+from tuner.config import Config
+from tuner.problem import Problem
+from tuner.space import BoundSpace
+from tuner.store.store import Store
+from tuner.trial import Outcome
+
+MOST = 3
+"""So many of them are tried before the sampler is asked."""
+
+
+def similar_winners(store: Store, bound: BoundSpace) -> list[Config]:
+    """The stored winners of the operator's most similar problems, as configs of ``bound``, the most similar first.
+
+    What a problem differs in counts in this order: options, dtype, and the sizes' ratios; then what was measured before
+    what was estimated, and this device before others. Values that ``bound`` does not allow give way to the valid config
+    nearest to them. Plain configs, which are tried anyway, are left out; at most ``MOST``.
+    """
+    problem, device = bound.problem, bound.device
+    known = store.history.catalogue()
+    ranked = []
+    for estimated in (False, True):
+        for winner in store.history.winners(estimated=estimated):
+            theirs = known.problems[winner.problem_key]
+            if theirs.operator == problem.operator and winner.outcome is Outcome.TIMED:
+                unlike = (*_unlike(problem, theirs), estimated, winner.device_key != device.key, -winner.id)
+                ranked.append((unlike, winner.config))
+    plain = {config.key for config in bound.plain()}
+    found: dict[str, Config] = {}
+    for _, config in sorted(ranked, key=lambda pair: pair[0]):
+        if len(found) == MOST:
+            break
+        ours = bound.nearest(config)
+        if ours is not None and ours.key not in plain:
+            found.setdefault(ours.key, ours)
+    return list(found.values())
+
+
+def _unlike(one: Problem, other: Problem) -> tuple[int, bool, float]:
+    """How many options differ, whether the dtype does, and the sum of the sizes' ratios as powers of two."""
+    options = sum(one.settings.get(name) != other.settings.get(name) for name in one.settings.keys() | other.settings)
+    sizes = sum(abs(math.log2(size / other.sizes[name])) for name, size in one.sizes.items() if other.sizes.get(name))
+    return options, one.dtype != other.dtype, sizes
