@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import resource
 import subprocess
 import sys
@@ -53,6 +54,17 @@ def test_every_command_has_an_example_and_the_common_options(capsys, name):
     example = text.split("Example:")[1].split("Options:")[0]
     assert f"tuner {name}" in example
     assert "--db URL" in text and "--json" in text
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_names_the_values_of_options_and_not_their_types(capsys, name):
+    text = help_of(capsys, name)
+    assert "[[" not in text
+    assert not re.findall(r"--\S+ <", text)
+
+
+def test_the_group_of_database_commands_has_an_example(capsys):
+    assert "tuner db check" in help_of(capsys, "db").split("Example:")[1].split("Options:")[0]
 
 
 def test_without_arguments_the_help_is_shown(capsys):

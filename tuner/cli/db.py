@@ -10,10 +10,18 @@ import typer
 from tuner.cli import options
 from tuner.cli.output import answer_only, note, print_json, say
 
+_HELP = """Look after a database: is it whole, copies, joining, what could go, how large it is.
+
+\b
+Example:
+  tuner db check
+  tuner db backup -o tuner-backup.db
+"""
+
 
 def db_app() -> typer.Typer:
     """The group of commands."""
-    app = typer.Typer(name="db", help="Look after a database.", rich_markup_mode=None)
+    app = typer.Typer(name="db", help=_HELP, rich_markup_mode=None)
     for function in (check, upgrade, backup, merge, prune, stats):
         app.command()(function)
     return app

@@ -20,7 +20,7 @@ Db = Annotated[
     typer.Option(
         "--db",
         metavar="URL",
-        help="Database (SQLAlchemy URL). Default: $TUNER_DB, else one SQLite file in your data folder.",
+        help="Database: a path ending in .db, or an SQLAlchemy URL. Default: $TUNER_DB, else one in your data folder.",
         show_default=False,
     ),
 ]
@@ -40,7 +40,9 @@ Causal = Annotated[
 ]
 Scale = Annotated[
     float | None,
-    typer.Option("--scale", help="Factor on the scores (attention). Default: 1/sqrt(head_dim).", show_default=False),
+    typer.Option(
+        "--scale", metavar="X", help="Factor on the scores (attention). Default: 1/sqrt(head_dim).", show_default=False
+    ),
 ]
 Extra = Annotated[
     list[str] | None,
@@ -71,4 +73,13 @@ Target = Annotated[
         "--target", metavar="NAME", help="GPU to compile for without having it: sm_90, a100, h200, rtx4090, mi300x..."
     ),
 ]
-Seed = Annotated[int, typer.Option("--seed", min=0, max=2**62, help="Decides the order of the search and the inputs.")]
+Seed = Annotated[
+    int,
+    typer.Option(
+        "--seed",
+        metavar="N",
+        min=0,
+        max=2**62,
+        help="Decides the inputs, and the order of a search where there is one.",
+    ),
+]

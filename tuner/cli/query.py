@@ -26,7 +26,7 @@ _SHOWN = {
 
 
 def query(
-    what: Annotated[str, typer.Argument(metavar="[WHAT]", help="trials, measurements or winners.")] = "trials",
+    what: Annotated[str, typer.Argument(metavar="WHAT", help="trials, measurements or winners.")] = "trials",
     of_operator: options.OfOperator = None,
     shape: Annotated[
         list[str] | None,
@@ -62,10 +62,13 @@ def query(
     ] = "",
     limit: Annotated[
         int | None,
-        typer.Option("--limit", min=1, help=f"At most so many rows. Default: {TABLE_LIMIT} in a table, else all."),
+        typer.Option(
+            "--limit", metavar="N", min=1, help=f"At most so many rows. Default: {TABLE_LIMIT} in a table, else all."
+        ),
     ] = None,
     form: Annotated[
-        str | None, typer.Option("--format", help=f"One of {', '.join(_FORMATS)}.", show_default=False)
+        str | None,
+        typer.Option("--format", metavar="FORMAT", help=f"One of {', '.join(_FORMATS)}.", show_default=False),
     ] = None,
     output: Annotated[
         Path | None,

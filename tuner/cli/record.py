@@ -29,7 +29,9 @@ def record(
     target: options.Target = None,
     workers: Annotated[
         int | None,
-        typer.Option("--workers", min=1, help="Processes that compile. Default: one a core.", show_default=False),
+        typer.Option(
+            "--workers", metavar="N", min=1, help="Processes that compile. Default: one a core.", show_default=False
+        ),
     ] = None,
     seed: options.Seed = 0,
     db: options.Db = None,

@@ -20,7 +20,7 @@ def remeasure(
     ] = None,
     dtype: options.Dtype = None,
     runners_up: Annotated[
-        int, typer.Option("--runners-up", min=0, max=20, help="So many of each winner's finalists too.")
+        int, typer.Option("--runners-up", metavar="N", min=0, max=20, help="So many of each winner's finalists too.")
     ] = 5,
     space: options.SpacePath = None,
     estimated: Annotated[

@@ -13,10 +13,14 @@ from tuner.search import DEFAULT_SAMPLER, SAMPLERS
 
 
 def replay(
-    spaces: Annotated[list[Path], typer.Argument(metavar="SPACE...", help="Recorded spaces (files).")],
+    spaces: Annotated[list[Path], typer.Argument(metavar="SPACE", help="Recorded spaces (files).")],
     sampler: Annotated[
         list[str] | None,
-        typer.Option("--sampler", help=f"One of {', '.join(SAMPLERS)}; repeat for more. Default: {DEFAULT_SAMPLER}."),
+        typer.Option(
+            "--sampler",
+            metavar="NAME",
+            help=f"One of {', '.join(SAMPLERS)}; repeat for more. Default: {DEFAULT_SAMPLER}.",
+        ),
     ] = None,
     budget: Annotated[int, typer.Option("--budget", min=1, metavar="N", help="Configs that a search tries.")] = 100,
     seeds: Annotated[int, typer.Option("--seeds", min=1, metavar="K", help="Searches a sampler and space.")] = 20,

@@ -33,7 +33,9 @@ def studies(db: options.Db = None, json: options.Json = False) -> None:
 
 def show(
     study: Annotated[str, typer.Argument(metavar="STUDY", help="A study's name or number, from `tuner studies`.")],
-    top: Annotated[int, typer.Option("--top", min=1, help="How many of the fastest configs to list.")] = 10,
+    top: Annotated[
+        int, typer.Option("--top", metavar="N", min=1, help="How many of the fastest configs to list.")
+    ] = 10,
     db: options.Db = None,
     json: options.Json = False,
 ) -> None:

@@ -24,12 +24,7 @@ if TYPE_CHECKING:
 
 
 def tune(
-    operator: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[OPERATOR]", help="What is computed; see `tuner operators`. Of your own: FILE.py:NAME."
-        ),
-    ] = None,
+    operator: options.OperatorName = None,
     named: options.NamedOperator = None,
     shape: options.Shape = None,
     dtype: options.Dtype = None,
@@ -48,7 +43,9 @@ def tune(
             "--time", metavar="TIME", help="Search a problem for at most 90, 90s, 5m or 1h.", show_default=False
         ),
     ] = None,
-    sampler: Annotated[str, typer.Option("--sampler", help=f"One of {', '.join(SAMPLERS)}.")] = DEFAULT_SAMPLER,
+    sampler: Annotated[
+        str, typer.Option("--sampler", metavar="NAME", help=f"One of {', '.join(SAMPLERS)}.")
+    ] = DEFAULT_SAMPLER,
     seed: options.Seed = 0,
     early_stop: Annotated[
         bool, typer.Option("--early-stop/--no-early-stop", help="End once the model sees nothing better left.")
@@ -65,7 +62,9 @@ def tune(
     ] = None,
     workers: Annotated[
         int | None,
-        typer.Option("--workers", min=1, help="Processes that compile. Default: one a core.", show_default=False),
+        typer.Option(
+            "--workers", metavar="N", min=1, help="Processes that compile. Default: one a core.", show_default=False
+        ),
     ] = None,
     db: options.Db = None,
     json: options.Json = False,
