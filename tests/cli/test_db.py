@@ -71,7 +71,7 @@ def test_every_command_answers_in_words_and_in_json(db, cli, tmp_path):
         (("prune",), "Missing option '--before'"),
         (("prune", "--before", "soon"), "--before: cannot read 'soon'"),
         (("merge",), "Missing argument 'OTHER'"),
-        (("merge", "none.db"), "there is no database at"),
+        (("merge", "none.db"), "none.db yet; run `tuner tune` first, or name another\n"),
     ],
 )
 def test_bad_input_is_one_line(db, cli, words, said):

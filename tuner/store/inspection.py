@@ -48,7 +48,7 @@ def refuse_unusable_path(path: Path, label: str, *, create: bool, write: bool) -
         raise StoreError(f"{label}: the folder {folder} does not exist; create it, or name another file with --db")
     missing = not path.exists() or path.stat().st_size == 0
     if missing and not (create and write):
-        raise StoreError(f"there is no database at {label} yet; run `tuner tune` first, or name another with --db")
+        raise StoreError(f"there is no database at {label} yet; run `tuner tune` first, or name another")
     if path.exists() and not os.access(path, os.R_OK):
         raise StoreError(f"{label} may not be read; check its permissions, or name another file with --db")
     if not write:
