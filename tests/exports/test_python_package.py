@@ -224,12 +224,27 @@ def on_a_gpu(name: str, **changes: int) -> str:
 from tuned_kernels import _device, _lookup
 facts = dict(_lookup._tables()[0]["facts"], **{changes!r})
 memory = facts.pop("memory_bytes", _lookup._tables()[0]["memory_bytes"])
+_device.has_gpu = lambda: True
 _device.describe, _device.architecture = (lambda index: ({name!r}, facts, memory)), (lambda index: facts["capability"])
 inner = _lookup.best
 import tuned_kernels._softmax as module
 module.best = lambda operator, dtype, shape, options, device: inner(operator, dtype, shape, options, 0)
 kernels.best = lambda operator, dtype, shape, options, device: inner(operator, dtype, shape, options, 0)
 """
+
+
+def test_without_a_gpu_the_default_device_is_the_cpu(exported):
+    found = run_package(
+        exported,
+        """
+torch.cuda.is_available = lambda: False
+call = "softmax", torch.float16, (64, 512)
+before = kernels.best(*call)
+kernels.use_device("NVIDIA H200")
+print(json.dumps({"before": before, "after": list(kernels.best(*call).shape)}))
+""",
+    )
+    assert found == {"before": None, "after": [64, 512]}
 
 
 def test_another_gpu_of_the_architecture_takes_the_configs_with_its_own_limits(exported):

@@ -121,7 +121,11 @@ class Autotuner:
         card = None if is_interpreting() else cards.find_card()
         if card is None and (is_interpreting() or self.settings.timing.do_bench is None):
             config = self._call(args, kwargs, configs).recalled()
-            where = "kernels are interpreted" if is_interpreting() else "there is no GPU"
+            where = (
+                "kernels are interpreted"
+                if is_interpreting()
+                else "there is no GPU (TRITON_INTERPRET=1 runs kernels without one)"
+            )
             self._say(f"{where}, so nothing is timed", config is not None)
             cache[key] = config or configs[0]
             return cache[key]
@@ -186,7 +190,7 @@ class Autotuner:
         if why not in self._said or always:
             self._said.add(why)
             taken = "the stored best config is used" if stored else "the first valid config is used"
-            warnings.warn(f"{kernel_name(self.fn)}: {why}; {taken}", stacklevel=6)
+            warnings.warn(f"{kernel_name(self.fn)}: {why}; {taken}", stacklevel=7)
 
 
 _ANY_TARGET = "sm_90"  # whose limits a search space's expressions are told where there is no GPU
