@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, event, text
 from sqlalchemy.exc import DatabaseError, DBAPIError
 
 from tuner.errors import StoreError
@@ -32,6 +32,8 @@ def check_soundness(url: str, busy_timeout_s: float) -> Soundness:
         refuse_unusable_path(location.path, location.label, create=False, write=False)
         sqlite_revision(location.path, location.label, busy_timeout_s, whole=False)
     engine = open_engine(location, write=False, busy_timeout_s=busy_timeout_s)
+    if location.path is not None:
+        event.listen(engine, "connect", _read_any_text)
     try:
         database = Database(engine, location, busy_timeout_s)
         if damage := _damage(database):
@@ -51,6 +53,11 @@ def check_soundness(url: str, busy_timeout_s: float) -> Soundness:
         return database.read(lambda c: _contents(c, location, revision))
     finally:
         engine.dispose()
+
+
+def _read_any_text(connection: sqlite3.Connection, _: object) -> None:
+    """What is not UTF-8 is read too, and found in its row; the driver would end the whole reading there."""
+    connection.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
 
 
 def _damage(database: Database) -> list[Finding]:
@@ -86,6 +93,7 @@ def _schema(connection: Connection, location: Location) -> list[Finding]:
 
 def _contents(connection: Connection, location: Location, revision: str) -> Soundness:
     rows, findings = content_findings(connection)
-    rows["tuner_winner"], winners = winner_findings(connection)
+    # What winners were chosen from is looked at once their rows can be read at all.
+    winners = [] if any(f.where.startswith("tuner_winner") for f in findings) else winner_findings(connection)
     every = (*reference_findings(connection), *findings, *winners)
     return Soundness(location.label, revision, rows, every, network_warnings(location.path))
