@@ -9,6 +9,7 @@ from tuner.cli.output import out
 from tuner.terminal import harmless
 
 if TYPE_CHECKING:
+    from rich.table import Table
     from rich.text import Text
 
 MOST_CHARACTERS = 4000
@@ -33,7 +34,7 @@ def print_table(
         table.add_column(column, justify="right" if column in right else "left", overflow="fold")
     for row in cells:
         table.add_row(*row)
-    out().print(table)
+    _show(table)
 
 
 def _text(cell: object) -> Text:
@@ -55,4 +56,15 @@ def print_facts(facts: Iterable[tuple[str, object]]) -> None:
     for name, value in facts:
         if value is not None and str(value):
             grid.add_row(Text(name, style="dim"), _text(value))
-    out().print(grid)
+    _show(grid)
+
+
+def _show(table: Table) -> None:
+    """Prints it; where stdout is no terminal, without the blanks that fill its lines up."""
+    console = out()
+    if console.is_terminal:
+        console.print(table)
+        return
+    with console.capture() as captured:
+        console.print(table)
+    console.file.write("\n".join(line.rstrip() for line in captured.get().split("\n")))
