@@ -31,8 +31,8 @@ def check_database(*, db: str | None = None) -> Soundness:
     """Whether the database is whole, and every row in it is what it says. Nothing is changed.
 
     Looks at the file's integrity (SQLite), the schema against the models, references, stored sources, configs,
-    problems, devices and samples against their hashes, every cell against its column's type and range, and whether every
-    winner was checked, right and measured.
+    problems, devices and samples against their hashes, every cell against its column's type and range, and whether
+    every winner was checked, right and measured.
     """
     return check_soundness(db or default_url(), BUSY_TIMEOUT_S)
 
