@@ -70,7 +70,8 @@ def test_without_a_gpu_it_is_one_line(api, cli):
 def test_a_measurement_that_holds(api, cli):
     ran = cli("reproduce", "17", "--trust-source", "--seed", "3")
     assert ran.code == 0
-    assert api.calls[0] == ("reproduce", (17,), {"space": None, "trust_source": True, "seed": 3, "db": None})
+    settings = {"operator": None, "space": None, "trust_source": True, "seed": 3, "db": None}
+    assert api.calls[0] == ("reproduce", (17,), settings)
     assert ran.out.splitlines()[-1] == "holds"
     assert "stored; this installation renders the same" in ran.out and "+0.1 % -0.3..+0.5 %" in ran.out
 
