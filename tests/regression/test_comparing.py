@@ -259,3 +259,17 @@ def test_rows_that_no_measurement_left_are_refused_in_one_line(recorder, path, s
     other.close()
     with pytest.raises((StoreError, UsageError), match=said):
         report(path)
+
+
+@pytest.mark.parametrize(("measurements", "fooled"), [(1, True), (2, False)])
+def test_sessions_that_differ_are_noise_once_there_are_two_of_each_side(recorder, path, measurements, fooled):
+    noise = {"noise": 0.01, "process_noise": 0.003, "session_noise": 0.02}
+    for cols in range(1, 21):
+        for stack in (OLD, NEW):
+            taken = [simulated(50.0, (cols, stack.triton, n), **noise) for n in range(measurements)]
+            recorder.crowned(problem(cols), stack, config(2), *taken)
+    rows = report(path).rows
+    slower = [row for row in rows if row.verdict is Verdict.REGRESSION]
+    assert bool(slower) is fooled
+    assert all("seen in one measurement" in row.notes[-1] for row in slower)
+    assert (rows[0].threshold > 0.05) is not fooled
