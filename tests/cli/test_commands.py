@@ -228,6 +228,13 @@ def test_best_with_nothing_stored_exits_with_1_and_says_what_to_run(api, cli):
     assert (as_json.code, json.loads(as_json.out)) == (1, None)
 
 
+def test_best_says_where_only_an_estimated_winner_is_stored(api, cli, values):
+    api.answers["best"] = lambda problem, estimated, **more: values.winner(estimated=True) if estimated else None
+    ran = cli("best", *SOFTMAX)
+    assert (ran.code, ran.out) == (1, "")
+    assert "only an estimated winner is stored for softmax" in ran.err and "--estimated" in ran.err
+
+
 def test_best_passes_the_device_and_leaves_estimates_out_unless_asked(api, cli):
     cli("best", *SOFTMAX)
     cli("best", *SOFTMAX, "--device", "NVIDIA H200", "--estimated", "--db", "sqlite:///a.db")

@@ -42,14 +42,17 @@ def best(
         from tuner import api
 
         winner = api.best(problem, db=db, device=device, estimated=estimated)
+        is_estimated = winner is None and not estimated and api.best(problem, db=db, device=device, estimated=True)
     if json:
         print_json(None if winner is None else {"estimated": winner.record.estimated, **vars(winner)})
     elif winner is not None:
         print_winner(winner)
     if winner is None:
         where = f" on {device}" if device else ""
-        also = "" if estimated else " (estimated winners: add --estimated)"
-        note(f"nothing is stored for {problem.label}{where}{also}; run: {tune_command(problem)}")
+        if is_estimated:
+            note(f"only an estimated winner is stored for {problem.label}{where}: --estimated shows it")
+        else:
+            note(f"nothing is stored for {problem.label}{where}; run: {tune_command(problem)}")
         raise typer.Exit(1)
 
 
