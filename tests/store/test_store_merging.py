@@ -255,6 +255,27 @@ def test_a_database_is_not_merged_into_itself(two: tuple[Path, Path]) -> None:
         tuner.merge_database(str(mine), db=f"sqlite:///{mine}")
 
 
+def test_a_winner_that_was_edited_in_one_database_is_the_same_in_both_afterwards(tmp_path: Path) -> None:
+    mine, edited = tmp_path / "mine.db", tmp_path / "edited.db"
+    with Store.open(str(mine)) as store:
+        study = store.start_study(spec())
+        trial = store.record_trial(study.id, timed(1), VARIANT)
+        store.record_winner(study.id, WinnerRecord(trial, "winner", "first said", 10.0, 9.9, 10.1, False))
+        store.finish_study(study.id, "finished", 1.0, 0.0)
+    edited.write_bytes(mine.read_bytes())
+    with sqlite3.connect(edited) as other:
+        other.execute("UPDATE tuner_winner SET verdict = 'then said'")
+    other.close()
+    tuner.merge_database(str(edited), db=str(mine))
+    tuner.merge_database(str(mine), db=str(edited))
+    said = []
+    for path in (mine, edited):
+        with sqlite3.connect(path) as other:
+            said.append(other.execute("SELECT verdict FROM tuner_winner").fetchall())
+        other.close()
+    assert said == [[("then said",)], [("then said",)]]
+
+
 def test_another_name_of_a_file_is_the_same_database(two: tuple[Path, Path], tmp_path: Path) -> None:
     (tmp_path / "soft.db").symlink_to(two[0])
     (tmp_path / "hard.db").hardlink_to(two[0])

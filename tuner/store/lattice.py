@@ -58,6 +58,13 @@ def joined_study(mine: Row, theirs: Row) -> dict[str, Any]:
     }
 
 
+def joined_winner(mine: Row, theirs: Row) -> dict[str, Any]:
+    """Winners: none is ever changed, so two of one ``uid`` differ only where one was edited; it has its own ids."""
+    ids = ("id", "study_id", "trial_id")
+    chosen = max(mine, theirs, key=lambda row: _text({k: v for k, v in row.items() if k not in ids}))
+    return {**chosen, **{name: mine[name] for name in ids}, "created_at": min(mine["created_at"], theirs["created_at"])}
+
+
 def arriving_state(state: str) -> str:
     """The state of a study that comes from elsewhere: whoever runs it there does not run it here."""
     return INTERRUPTED if state == RUNNING else state

@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import Connection, Table, func, insert, select, tuple_, update
 
 from tuner.canonical import digest
-from tuner.store.lattice import arriving_state, joined_content, joined_study, joined_trial
+from tuner.store.lattice import arriving_state, joined_content, joined_study, joined_trial, joined_winner
 from tuner.store.models import (
     DeviceRow,
     MeasurementRow,
@@ -182,7 +182,13 @@ def _links(connection: Connection, rows: Rows) -> int:
 
 def _winners(connection: Connection, rows: Rows) -> int:
     known = _known(connection, WinnerRow.__table__, ("uid",), rows)
-    new = [{name: value for name, value in row.items() if name != "id"} for row in rows if (row["uid"],) not in known]
+    new = []
+    for row in rows:
+        mine = known.get((row["uid"],))
+        if mine is None:
+            new.append({name: value for name, value in row.items() if name != "id"})
+        else:
+            _change(connection, WinnerRow.__table__, mine, joined_winner(mine, row), ("id",))
     return _insert(connection, WinnerRow.__table__, new)
 
 
