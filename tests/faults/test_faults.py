@@ -108,6 +108,8 @@ def test_a_full_disk_refuses_a_trial_whole_and_the_next_run_goes_on(tmp_path):
             for block in range(1, 1000):
                 store.record_trial(study.id, timed(block), VARIANT)
                 stored = block
+        event.remove(store._database.engine, "connect", limit)  # engines are kept for those who open it next
+        store._database.engine.dispose()
     with Store.open(str(path)) as store:
         again = store.start_study(spec())
         assert again.resumed and again.trials == stored + 1
