@@ -166,6 +166,12 @@ def test_a_sound_database_is_sound_and_is_left_as_it_was(filled: Path) -> None:
             "its label is not UTF-8",
         ),
         (
+            "UPDATE tuner_trial SET label = CAST(X'740074' AS TEXT) WHERE id = 2",
+            "content",
+            "tuner_trial 2",
+            "its label holds a zero byte",
+        ),
+        (
             "UPDATE tuner_trial SET compile_report = '{\"binary_hash\":NaN}' WHERE id = 1",
             "content",
             "tuner_trial 1",

@@ -94,6 +94,8 @@ def _text_fault(name: str, cell: object) -> str:
         cell.encode()
     except UnicodeEncodeError:
         return "is not UTF-8"
+    if "\0" in cell:  # nothing that is stored has one; it is what an erased part of a file reads as
+        return "holds a zero byte"
     if name in _ONE_OF and cell not in _ONE_OF[name]:
         return _is(cell, f"one of {', '.join(_ONE_OF[name])}")
     digits = _HEX.get(name)
