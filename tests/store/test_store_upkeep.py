@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Connection
 from store_samples import H200, PROBLEM, STACK, VARIANT, failed, finish_script, measurement, spec, start_script, timed
 
 import tuner
 from tuner.errors import StoreError, UsageError
+from tuner.store import pruning
 from tuner.store.migrating import HEAD
 from tuner.store.records import WinnerRecord
 from tuner.store.store import Store
@@ -143,6 +146,21 @@ def test_pruning_leaves_a_study_that_is_being_run(filled: str) -> None:
         assert (found.rows["tuner_trial"], found.kept) == (0, 10)
         assert found.rows["tuner_run"] == 0
         assert store.heartbeat(store.studies()[0].id)
+
+
+def test_pruning_leaves_a_study_that_was_started_after_it_was_decided_what_goes(
+    filled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Store.open(filled) as store:
+        measured_bytes = pruning.content_bytes
+
+        def started_meanwhile(connection: Connection, trial_ids: Sequence[int]) -> int:
+            store.start_study(spec())
+            return measured_bytes(connection, trial_ids)
+
+        monkeypatch.setattr(pruning, "content_bytes", started_meanwhile)
+        tuner.prune_database(LATER, db=filled, yes=True)
+        assert tuner.database_stats(db=filled).tables["tuner_trial"] == 10
 
 
 def test_pruning_takes_along_what_nothing_names_any_more(db_url: str) -> None:

@@ -82,9 +82,18 @@ def count_rows(connection: Connection, trial_ids: Sequence[int]) -> dict[str, in
 
 
 def delete_trials(connection: Connection, trial_ids: Sequence[int]) -> None:
-    """Deletes trials with their measurements and their places in studies, where no winner has come to need them."""
+    """Deletes trials with their measurements and their places in studies.
+
+    Those stay that a winner chose, or that belong to a study which a process runs, since it was decided that they go.
+    """
     chosen = set(connection.execute(select(WinnerRow.trial_id).where(WinnerRow.trial_id.in_(trial_ids))).scalars())
-    free = [trial_id for trial_id in trial_ids if trial_id not in chosen]
+    running = _running(connection)
+    places = select(TrialRow.id, TrialRow.problem_key, TrialRow.device_key, TrialRow.stack_key)
+    free = [
+        row.id
+        for row in connection.execute(places.where(TrialRow.id.in_(trial_ids)))
+        if row.id not in chosen and (row.problem_key, row.device_key, row.stack_key) not in running
+    ]
     for model in (MeasurementRow, StudyTrialRow):
         columns: Any = model.__table__.c
         connection.execute(delete(model).where(columns.trial_id.in_(free)))
