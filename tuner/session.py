@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time as clock
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -56,9 +56,9 @@ class Session:
         workers: int | None = None,
     ) -> None:
         self._db = db
-        self._processes = new_machine(target, gpu, workers)
-        self._store: Store | None = None
-        self._machine: Machine | None = None
+        self._machine = new_machine(target, gpu, workers)
+        self._open = ExitStack()
+        self._opened: tuple[Store, Machine] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -66,12 +66,7 @@ class Session:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            if self._machine is not None:
-                self._machine.__exit__(kind, error, trace)
-        finally:
-            if self._store is not None:
-                self._store.__exit__(kind, error, trace)
+        self._open.__exit__(kind, error, trace)
 
     def tune(
         self,
@@ -93,7 +88,7 @@ class Session:
             trials = DEFAULT_TRIALS
         listener = on_event or (lambda event: None)
         chosen = load_space(space or problem.operator)
-        store, machine = self._opened()
+        store, machine = self._started()
         bound = chosen.bind(problem, machine.device, gpu=machine.measures)
         refuse_empty(bound)
         spec = StudySpec(
@@ -152,12 +147,11 @@ class Session:
         detail = store.study(study.id)
         return TuneResult(problem, detail.summary, detail.winner, interrupted, chance)
 
-    def _opened(self) -> tuple[Store, Machine]:
-        if self._store is None:
-            self._store = Store.open(self._db or default_url()).__enter__()
-        if self._machine is None:
-            self._machine = self._processes.__enter__()
-        return self._store, self._machine
+    def _started(self) -> tuple[Store, Machine]:
+        if self._opened is None:
+            store = self._open.enter_context(Store.open(self._db or default_url()))
+            self._opened = store, self._open.enter_context(self._machine)
+        return self._opened
 
 
 def _stopped(chance: float, results: int) -> Notice:

@@ -14,7 +14,7 @@ from tuner.errors import UsageError
 from tuner.exports.device_names import model_name
 from tuner.exports.entry import Entry, LeftOut
 from tuner.exports.kernel_call import LAUNCH_OPTIONS, KernelCall, NotOneKernelError, kernel_call
-from tuner.exports.losses import loss_elsewhere
+from tuner.exports.losses import one_a_place
 from tuner.naming import listed
 from tuner.operators import get
 
@@ -61,23 +61,12 @@ def tuned(entries: Sequence[Entry], key_setting: str | None, *, any_numbers: boo
 
 
 def _one_a_key(found: Sequence[Tuned]) -> tuple[list[Tuned], list[LeftOut]]:
-    """An autotuner tells calls apart by device name and key alone: of such entries the one that loses least elsewhere.
-
-    A measured one goes before an estimated one.
-    """
-    by_key: dict[object, list[Tuned]] = {}
-    for item in found:
-        by_key.setdefault((model_name(item.entry.device), item.kernel, item.key), []).append(item)
-    kept, left_out = [], []
-    for items in by_key.values():
-        entries = [item.entry for item in items]
-        best = min(items, key=lambda item: (item.entry.winner.record.estimated, loss_elsewhere(item.entry, entries)))
-        kept.append(best)
-        for item in items:
-            if item is not best:
-                why = f"has the key of {best.entry.problem.label} ({', '.join(best.key_names)}), whose config is used"
-                left_out.append(LeftOut(f"{item.entry.problem.label} on {item.entry.device.name}", why))
-    return kept, left_out
+    """An autotuner tells calls apart by device name and key alone."""
+    return one_a_place(
+        found,
+        lambda item: (model_name(item.entry.device), item.kernel, item.key),
+        lambda kept: f"has the key of {kept.entry.problem.label} ({', '.join(kept.key_names)}), whose config is used",
+    )
 
 
 def _tuned(entry: Entry, key_setting: str | None, any_numbers: bool) -> Tuned:

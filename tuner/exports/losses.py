@@ -7,11 +7,11 @@ stored times: the loss is by how much that is slower than the shape's winner. No
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from tuner.exports.entry import Entry
+from tuner.exports.entry import Entry, LeftOut
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,6 +27,14 @@ _SWEEPS = 2
 
 Pick = Callable[[Entry, Sequence[Entry]], "Entry | None"]
 """From a shape that is taken out and the group's other entries to the entry whose config the rule takes."""
+
+
+class _HasEntry(Protocol):
+    @property
+    def entry(self) -> Entry: ...
+
+
+Placed = TypeVar("Placed", bound=_HasEntry)
 
 
 @dataclass(frozen=True)
@@ -93,6 +101,28 @@ def loss_elsewhere(entry: Entry, others: Sequence[Entry]) -> float:
             plain = other.winner.record.plain_us or 2.0 * other.us
             total += loss if loss is not None else max(0.0, plain / other.us - 1.0)
     return total
+
+
+def one_a_place(
+    items: Iterable[Placed], place: Callable[[Placed], Hashable], why: Callable[[Placed], str]
+) -> tuple[list[Placed], list[LeftOut]]:
+    """Of the items that a consumer gives one ``place``, the one that loses least at the others' shapes.
+
+    A measured one goes before an estimated one. ``why`` says, of the one that is kept, why the others are left out.
+    """
+    by_place: dict[Hashable, list[Placed]] = {}
+    for item in items:
+        by_place.setdefault(place(item), []).append(item)
+    kept: list[Placed] = []
+    left_out: list[LeftOut] = []
+    for alike in by_place.values():
+        entries = [item.entry for item in alike]
+        best = min(alike, key=lambda item: (item.entry.winner.record.estimated, loss_elsewhere(item.entry, entries)))
+        kept.append(best)
+        for item in alike:
+            if item is not best:
+                left_out.append(LeftOut(f"{item.entry.problem.label} on {item.entry.device.name}", why(best)))
+    return kept, left_out
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from tuner.errors import ExpressionError, UsageError
 from tuner.exports.device_names import model_name, moe_name
 from tuner.exports.entry import Entry, LeftOut, Selection
 from tuner.exports.formats import Table
-from tuner.exports.losses import leave_one_out, loss_elsewhere
+from tuner.exports.losses import leave_one_out, one_a_place
 from tuner.exports.provenance import SUFFIX
 from tuner.expression import Expression
 from tuner.naming import listed
@@ -205,21 +205,13 @@ def _row(entry: Entry, names: Mapping[str, str]) -> tuple[_Row | None, str]:
 
 def _one_a_place(found: Sequence[_Row]) -> tuple[list[_Row], list[LeftOut]]:
     """A file knows nothing of the other sizes, nor of bf16 and fp16."""
-    places: dict[tuple[str, int], list[_Row]] = {}
-    for row in found:
-        places.setdefault((row.file, row.tokens), []).append(row)
-    kept, left_out = [], []
-    for rows in places.values():
-        entries = [row.entry for row in rows]
-        best = min(rows, key=lambda row: (row.entry.winner.record.estimated, loss_elsewhere(row.entry, entries)))
-        kept.append(best)
-        for row in rows:
-            if row is not best:
-                why = (
-                    f"has the place of {best.entry.problem.label} ({best.file}, M={best.tokens}), whose config is used"
-                )
-                left_out.append(LeftOut(f"{row.entry.problem.label} on {row.entry.device.name}", why))
-    return kept, left_out
+    return one_a_place(
+        found,
+        lambda row: (row.file, row.tokens),
+        lambda kept: (
+            f"has the place of {kept.entry.problem.label} ({kept.file}, M={kept.tokens}), whose config is used"
+        ),
+    )
 
 
 def _nearest(tokens: int, rows: Sequence[_Row]) -> Entry | None:
