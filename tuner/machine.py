@@ -132,7 +132,9 @@ class Machine:
         if "compile" not in self._pools:
             available = cores()
             size = available - 1 if self.measures else available // 2
-            self._pools["compile"] = self._pool(self._zygote, max(1, self._workers or size), COMPILE_LIMIT_S, "compile")
+            self._pools["compile"] = Pool(
+                self._zygote, max(1, self._workers or size), COMPILE_LIMIT_S, self.workspace.logs, "compile"
+            )
         return self._pools["compile"]
 
     def interpreters(self) -> Pool[int]:
@@ -140,7 +142,7 @@ class Machine:
         if "interpret" not in self._pools:
             zygote = self._new_zygote(INTERPRETING, "interpreter")
             size = self._workers or cores() - cores() // 2
-            self._pools["interpret"] = self._pool(zygote, max(1, size), INTERPRET_LIMIT_S, "interpret")
+            self._pools["interpret"] = Pool(zygote, max(1, size), INTERPRET_LIMIT_S, self.workspace.logs, "interpret")
         return self._pools["interpret"]
 
     def interpreter(self) -> Worker:
@@ -154,9 +156,6 @@ class Machine:
         worker = Worker(self._zygote, self.workspace.logs / f"{name}.log")
         self._owned.append(worker)
         return worker
-
-    def _pool(self, zygote: Zygote, size: int, limit_s: float, name: str) -> Pool[int]:
-        return Pool(zygote, size, limit_s, self.workspace.logs, name)
 
     def _new_zygote(self, extra: Mapping[str, str], name: str) -> Zygote:
         environment = {
