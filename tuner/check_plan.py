@@ -11,10 +11,6 @@ from tuner.operators.base import Operator
 from tuner.precision import PrecisionProfile
 from tuner.problem import Problem
 
-# At the tuned shape one generic family (with the rms check) and those in which every tile decides some row.
-_FULL_SIZE_FAMILIES = {"softmax": ("randn", "one_hot"), "attention_fwd": ("randn", "needle")}
-# On the further small shapes: the generic family, and the one that shows most beyond it.
-_FURTHER_FAMILIES = {"softmax": ("randn", "masked"), "attention_fwd": ("randn", "needle")}
 _FURTHER_IF_CAUSAL = ("very_negative",)
 
 
@@ -88,7 +84,7 @@ def plan(
     for place, at in enumerate(small):
         families = operator.families(at)
         if place > 0:
-            chosen = _FURTHER_FAMILIES.get(operator.name, operator.telling_families or families)
+            chosen = operator.further_families or families
             # Tiles without a visible key meet logits below any sentinel.
             chosen += _FURTHER_IF_CAUSAL if at.settings.get("causal") else ()
             families = tuple(f for f in families if f in chosen)
@@ -100,7 +96,7 @@ def plan(
         if place == 0 and operator.strides(at, same_binary=full_size):
             checks.append(PlannedCheck(at, families[0], there, repeat=False, strided=True))
     if full_size:
-        chosen = _FULL_SIZE_FAMILIES.get(operator.name, operator.telling_families or operator.families(problem))
+        chosen = operator.full_size_families or operator.families(problem)
         for family in chosen:
             first = family == chosen[0]
             checks.append(PlannedCheck(problem, family, profile, repeat=first, thorough=first, full_size=True))

@@ -62,6 +62,8 @@ class AttentionForward(Operator):
         Option("scale", "float", None, "factor of q k^T; head_dim ** -0.5 where not given"),
     )
     reduced_axis = "kv_len"
+    full_size_families = ("randn", "needle")
+    further_families = ("randn", "needle")
     generic_families = ("randn", "uniform")
     example_shape: ClassVar[Mapping[str, int]] = {"batch": 4, "heads": 32, "q_len": 4096, "head_dim": 128}
 

@@ -79,9 +79,11 @@ class Operator(ABC):
     reduced_axis: str
     example_shape: ClassVar[Mapping[str, int]]
     generic_families: tuple[str, ...] = ("randn",)
-    # Of an operator that a user's file declares: the families for further shapes and the tuned one (none: all), its
-    # search space, and what launch() takes.
-    telling_families: tuple[str, ...] = ()
+    # At the tuned shape one generic family (with the rms check) and those in which every tile decides some row; on the
+    # further small shapes the generic family, and the one that shows most beyond it. None named: all.
+    full_size_families: tuple[str, ...] = ()
+    further_families: tuple[str, ...] = ()
+    # Of an operator that a user's file declares: its search space, and what launch() takes.
     space_path: Path | None = None
     tensor_names: tuple[str, ...] = ()
 

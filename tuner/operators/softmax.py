@@ -44,6 +44,8 @@ class Softmax(Operator):
         ShapeParameter("row_stride", "elements from one row to the next, in input and output", default="cols"),
     )
     reduced_axis = "cols"
+    full_size_families = ("randn", "one_hot")
+    further_families = ("randn", "masked")
     example_shape: ClassVar[Mapping[str, int]] = {"rows": 4096, "cols": 4096}
 
     def _validate(self, sizes: Mapping[str, int]) -> None:

@@ -48,7 +48,7 @@ class DeclaredOperator(Operator):
         self.dtypes = declared.dtypes
         self.reduced_axis = declared.reduced
         self.space_path = path.parent / declared.space
-        self.telling_families = tuple(
+        self.full_size_families = self.further_families = tuple(
             f for f in ("randn", *list(declared.families)[:1], "spiky") if f not in declared.without
         )[:2]
         self.tensor_names = tuple(declared.tensors)
