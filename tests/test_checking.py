@@ -113,10 +113,10 @@ def test_a_kernel_that_takes_its_tensors_to_be_contiguous_fails_on_strided_ones(
 
 
 def test_a_large_output_that_is_wrong_where_nothing_is_compared_breaks_the_invariant(monkeypatch):
-    from tuner.operators import softmax_bound
+    from tuner.operators import row_blocks
 
-    monkeypatch.setattr(softmax_bound, "_WHOLE", 1000)
-    monkeypatch.setattr(softmax_bound, "_SELECTED", 16 * 300)
+    monkeypatch.setattr(row_blocks, "_WHOLE", 1000)
+    monkeypatch.setattr(row_blocks, "_SELECTED", 16 * 300)
 
     def misses_a_row(x, out):
         honest(x, out)
@@ -131,10 +131,10 @@ def test_a_large_output_that_is_wrong_where_nothing_is_compared_breaks_the_invar
 
 
 def test_a_nan_where_nothing_is_compared_is_caught(monkeypatch):
-    from tuner.operators import softmax_bound
+    from tuner.operators import row_blocks
 
-    monkeypatch.setattr(softmax_bound, "_WHOLE", 1000)
-    monkeypatch.setattr(softmax_bound, "_SELECTED", 16 * 300)
+    monkeypatch.setattr(row_blocks, "_WHOLE", 1000)
+    monkeypatch.setattr(row_blocks, "_SELECTED", 16 * 300)
 
     def gives_nan(x, out):
         honest(x, out)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tuner.operators import attention_bound, get, softmax_bound
+from tuner.operators import attention_bound, get, row_blocks
 from tuner.operators.reference import OutputReference
 from tuner.precision import PrecisionProfile
 
@@ -141,8 +141,8 @@ def test_the_softmax_reference_is_torchs_nan_included(family, dtype):
 
 
 def test_a_large_softmax_is_compared_on_spread_rows(monkeypatch):
-    monkeypatch.setattr(softmax_bound, "_WHOLE", 1000)
-    monkeypatch.setattr(softmax_bound, "_SELECTED", 20 * 300)
+    monkeypatch.setattr(row_blocks, "_WHOLE", 1000)
+    monkeypatch.setattr(row_blocks, "_SELECTED", 20 * 300)
     operator = get("softmax")
     problem = operator.problem({"rows": 1000, "cols": 300}, "bf16")
     inputs = operator.make_inputs(problem, "randn", 1, "cpu")

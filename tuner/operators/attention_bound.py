@@ -36,7 +36,8 @@ from dataclasses import dataclass
 
 import torch
 
-from tuner.numerics import EPS_LG2, EXPONENTIALS, FORMATS, sum_terms
+from tuner.numerics import EXPONENTIALS, FORMATS, sum_terms
+from tuner.operators.lse_bound import lse_error, rescaling
 from tuner.operators.reference import BLOCK_ELEMENTS, OutputReference, Reference
 from tuner.precision import PrecisionProfile
 
@@ -207,8 +208,7 @@ def _block(
     e = (2 * sum_terms(head_dim) * u_a + dot_u + q_u) * magnitude + 4 * _U * size + 3 * _U * spread + eps
     pe = (p * e).masked_fill(gone, 0.0)
     e_bar = pe.sum(dim=-1, keepdim=True)
-    rescales = profile.tiles * (eps + 3 * u_a)
-    sum_error = sum_terms(kv_len) * u_a + rescales
+    sum_error = sum_terms(kv_len) * u_a + rescaling(profile)
     l_u = p_u if profile.l_from_rounded_p else 0.0
 
     out = p @ v
@@ -221,8 +221,7 @@ def _block(
     sums_u = 3 * _U if profile.accumulator == "fp32" else sum_terms(kv_len) * u_a
     variance = pv_u**2 / 3 * (p**2 @ v**2) + pe**2 @ v**2
     variance = variance + (out_format.u * out) ** 2 / 3 + (sums_u * w) ** 2 + out_format.eta**2
-    lse_bound = e_bar + l_u + sum_error + 2 * EPS_LG2 + 2 * _U * (m.abs() + total.log().abs()) + _U * lse.abs()
-    lse_bound = lse_bound + FORMATS["fp32"].eta
+    lse_bound = lse_error(m, total.log(), e_bar, sum_error + l_u)
     if profile.lse_base == "base2":
         lse, lse_bound = lse * _LOG2E, lse_bound * _LOG2E
     lse = lse.masked_fill(dead, float("-inf"))
