@@ -46,7 +46,7 @@ def make(problem: Problem, family: str, seed: int, device: str) -> dict[str, tor
     if family == "randn":
         return normal(problem, seed_of(family, seed), device)
     if family not in _FILLS:
-        raise ProblemError(f"softmax has no input family {family!r}; it has randn, {', '.join(_FILLS)}")
+        raise ProblemError(f"{problem.operator} has no input family {family!r}; it has randn, {', '.join(_FILLS)}")
     x = _normal(problem, seed_of(family, seed), device)
     rows, cols = x.shape
     step = max(1, _BLOCK // cols)

@@ -3,14 +3,14 @@
 A reference in float64 is dear, so it is computed once and shared by many trials; yet no two trials should meet the same
 numbers. A variation turns the inputs of a family into others whose reference is the old one, moved or with other signs:
 
-* softmax: the rows change places.
+* softmax, and all that goes by rows: the rows change places.
 * attention: the sequences and the groups of heads change places; along head_dim, q and k change sign together (their
   products stay the same, to the bit), and v and the output change sign together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -81,10 +81,10 @@ NONE = Variation({}, {})
 """The inputs as they are."""
 
 
-def of_rows(rows: int, seed: int) -> Variation:
-    """Of a matrix ``x`` and its ``out`` of as many rows."""
+def of_rows(rows: int, seed: int, tensors: Iterable[str]) -> Variation:
+    """Of ``tensors`` that all have as many ``rows`` along their first axis."""
     shift = (seed_of("rows", seed) % rows,)
-    return Variation({"x": shift, "out": shift}, {})
+    return Variation(dict.fromkeys(tensors, shift), {})
 
 
 def of_heads(sizes: Mapping[str, int], dtype: torch.dtype, device: str, seed: int) -> Variation:

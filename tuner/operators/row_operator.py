@@ -1,0 +1,114 @@
+"""What the operators over the rows of matrices have in common: shape, limits, and the small shapes of the check.
+
+Each row is computed by itself, and matrices are [rows, cols] with ``row_stride`` elements from one row to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
+
+from tuner.errors import ProblemError
+from tuner.operators.base import LARGEST_TENSOR, Operator, OutputSpec, ShapeParameter
+from tuner.problem import Problem
+
+if TYPE_CHECKING:
+    import torch
+
+    from tuner.operators.variation import Variation
+
+FAMILIES = (
+    "randn",
+    "masked",
+    "lowest",
+    "plateau",
+    "rising",
+    "falling",
+    "very_negative",
+    "one_hot",
+    "huge",
+    "constant",
+    "tiny",
+    "nonfinite",
+)
+"""Of logits ``x`` (``tuner.operators.softmax_inputs``)."""
+
+
+class RowOperator(Operator):
+    """An operator on the rows of matrices; of one matrix ``x`` of logits, where a subclass says nothing else."""
+
+    shape_parameters = (
+        ShapeParameter("rows", "rows of the matrix"),
+        ShapeParameter("cols", "columns, over which the softmax runs"),
+        ShapeParameter("row_stride", "elements from one row to the next, in input and output", default="cols"),
+    )
+    reduced_axis = "cols"
+    full_size_families = ("randn", "one_hot")
+    further_families = ("randn", "masked")
+    example_shape: ClassVar[Mapping[str, int]] = {"rows": 4096, "cols": 4096}
+    # The tensors whose rows change places together in a variation.
+    row_tensors: ClassVar[tuple[str, ...]] = ("x", "out")
+
+    def _validate(self, sizes: Mapping[str, int]) -> None:
+        if sizes["row_stride"] < sizes["cols"]:
+            raise ProblemError(
+                f"{self.name}: row_stride must be at least cols, but got {sizes['row_stride']} < {sizes['cols']}"
+            )
+        if sizes["rows"] * sizes["row_stride"] > LARGEST_TENSOR:
+            raise ProblemError(f"{self.name}: rows x row_stride must be at most {LARGEST_TENSOR} elements")
+
+    def exponentials(self, problem: Problem) -> float:
+        """One per element."""
+        return float(self.elements(problem))
+
+    def families(self, problem: Problem) -> tuple[str, ...]:
+        return FAMILIES
+
+    def make_inputs(self, problem: Problem, family: str, seed: int, device: str) -> dict[str, torch.Tensor]:
+        from tuner.operators.softmax_inputs import make
+
+        return make(problem, family, seed, device)
+
+    def timing_inputs(self, problem: Problem, seed: int, device: str) -> dict[str, torch.Tensor]:
+        from tuner.operators.softmax_inputs import normal
+
+        return normal(problem, seed, device)
+
+    def scalars(self, problem: Problem) -> dict[str, float]:
+        return {}
+
+    def variation(self, problem: Problem, device: str, seed: int) -> Variation:
+        """The rows change places."""
+        from tuner.operators.variation import of_rows
+
+        return of_rows(problem.sizes["rows"], seed, self.row_tensors)
+
+    def check_problems(
+        self,
+        problem: Problem,
+        tiles: Mapping[str, int],
+        max_tiles: Mapping[str, int],
+        *,
+        same_binary: bool = True,
+    ) -> tuple[Problem, ...]:
+        from tuner.operators.small_problems import softmax_problems
+
+        shapes = softmax_problems(problem.sizes, tiles, max_tiles, same_binary)
+        return tuple(self.problem(shape, problem.dtype, problem.settings) for shape in shapes)
+
+    @staticmethod
+    def elements(problem: Problem) -> int:
+        """Elements of one matrix, those between its rows not counted."""
+        return problem.sizes["rows"] * problem.sizes["cols"]
+
+    @staticmethod
+    def matrix(problem: Problem) -> OutputSpec:
+        """An output matrix of the problem's shape, dtype and row stride."""
+        sizes = problem.sizes
+        strides = None if sizes["row_stride"] == sizes["cols"] else (sizes["row_stride"], 1)
+        return OutputSpec((sizes["rows"], sizes["cols"]), problem.dtype, strides)
+
+    @staticmethod
+    def tile(problem: Problem, tiles: Mapping[str, int]) -> int:
+        """Columns of a tile: of ``tiles``, or the whole row."""
+        return tiles.get("cols", problem.sizes["cols"])
