@@ -31,7 +31,7 @@ whole row NaN, a logit of -inf takes its key away, and an infinite v makes its c
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -64,23 +64,52 @@ class _Parts:
     lse_bound: torch.Tensor
 
 
+@dataclass(frozen=True)
+class KeyValues:
+    """What the queries of n (batch, head) pairs attend to, of ``kv_len`` keys at most.
+
+    ``taken(batch, head)`` gives k, v float64 [n, kv_len, head_dim] for int64 [n] each; ``last(batch, rows)`` the last
+    key that each of ``rows`` [n, rows] sees, in the same shape, or None where every one sees all. What ``taken`` gives
+    beyond the last key must be finite. ``has_nan``: whether an output may be other than finite.
+    """
+
+    kv_len: int
+    taken: Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
+    last: Callable[[torch.Tensor, torch.Tensor], torch.Tensor | None]
+    has_nan: bool
+
+
 def reference(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, causal: bool, profile: PrecisionProfile
 ) -> Reference:
-    """Attention of q [batch, heads, q_len, head_dim] over k, v [batch, kv_heads, kv_len, head_dim], with its bounds.
+    """Attention of q [batch, heads, q_len, head_dim] over k, v [batch, kv_heads, kv_len, head_dim], with its bounds."""
+    q_len, kv_len, group = q.shape[2], k.shape[2], q.shape[1] // k.shape[1]
+
+    def taken(batch: torch.Tensor, head: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return k[batch, head // group].double(), v[batch, head // group].double()
+
+    def last(batch: torch.Tensor, rows: torch.Tensor) -> torch.Tensor | None:
+        return rows + (kv_len - q_len) if causal else None
+
+    has_nan = not all(bool(torch.isfinite(t).all()) for t in (q, k, v))
+    return attend(q, KeyValues(kv_len, taken, last, has_nan), scale, profile)
+
+
+def attend(q: torch.Tensor, keys: KeyValues, scale: float, profile: PrecisionProfile) -> Reference:
+    """Attention of q [batch, heads, q_len, head_dim] over ``keys``, with its bounds.
 
     Large problems are computed on a selection: a few batch-heads (the first and the last among them) on the rows of the
     first, a middle and the last query tile and on 64 random rows, and every other batch-head on a few random rows.
     """
     batch, heads, q_len, _ = q.shape
-    kv_len, group = k.shape[2], heads // k.shape[1]
+    kv_len = keys.kv_len
     whole = batch * heads * q_len * kv_len <= _WHOLE
     chosen = _everything(batch, heads, q_len) if whole else _selection(batch, heads, q_len)
     done, places = [], []
     for pairs, rows in _batches(chosen, kv_len, q.shape[3]):
         b, h, on = pairs[:, 0].to(q.device), pairs[:, 1].to(q.device), rows.to(q.device)
         picked = q[b[:, None], h[:, None], on].double()
-        part = _block(picked, k[b, h // group].double(), v[b, h // group].double(), on, q_len, scale, causal, profile)
+        part = _block(picked, *keys.taken(b, h), keys.last(b, on), scale, profile)
         done.append(_Parts(*(t.flatten(0, 1) for t in vars(part).values())))
         places.append(torch.stack([*pairs.T.unsqueeze(2).expand(2, *rows.shape), rows]).flatten(1))
     joined = _join(done)
@@ -91,11 +120,10 @@ def reference(
         joined = _Parts(*(t[order].unflatten(0, (batch, heads, q_len)) for t in vars(joined).values()))
         index = None
     variance = joined.variance if kv_len >= _RMS_KEYS else None
-    has_nan = not all(bool(torch.isfinite(t).all()) for t in (q, k, v))
     return Reference(
         {
-            "out": OutputReference(joined.out, joined.out_bound, variance, index, has_nan),
-            "lse": OutputReference(joined.lse, joined.lse_bound, None, index, has_nan),
+            "out": OutputReference(joined.out, joined.out_bound, variance, index, keys.has_nan),
+            "lse": OutputReference(joined.lse, joined.lse_bound, None, index, keys.has_nan),
         }
     )
 
@@ -168,15 +196,13 @@ def _block(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
-    rows: torch.Tensor,
-    q_len: int,
+    last: torch.Tensor | None,
     scale: float,
-    causal: bool,
     profile: PrecisionProfile,
 ) -> _Parts:
-    """Rows ``rows`` [n, rows] of n heads, float64.
+    """Some rows of n heads, float64: q [n, rows, head_dim] over k, v [n, kv_len, head_dim].
 
-    q [n, rows, head_dim] holds those rows alone; k, v are [n, kv_len, head_dim].
+    ``last`` [n, rows]: the last key that each row sees; None where every one sees all.
     """
     kv_len, head_dim = k.shape[1:]
     out_format, p_format = FORMATS[profile.output], FORMATS[profile.p]
@@ -188,12 +214,9 @@ def _block(
 
     s = scale * (q @ k.mT)
     magnitude = scale * (q.abs() @ k.abs().mT)
-    if causal:
-        last = rows[..., None] + (kv_len - q_len)
-        visible = torch.arange(kv_len, device=q.device) <= last
+    visible = None if last is None else torch.arange(kv_len, device=q.device) <= last[..., None]
+    if visible is not None:
         s = s.masked_fill(~visible, float("-inf"))
-    else:
-        visible = None
     m = s.amax(dim=-1, keepdim=True)
     dead = torch.isneginf(m)
     m = m.masked_fill(dead, 0.0)
