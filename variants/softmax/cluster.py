@@ -191,6 +191,15 @@ def _read(source):
 
 
 @triton.jit
+def _pin(word):
+    """``word``. Triton 3.6, to have the words in another layout, clones what gives several, and then takes the first of
+    each clone; it does not look behind this."""
+    return tl.inline_asm_elementwise(
+        "mov.b32 $0, $1;", constraints="=r,r", args=[word], dtype=tl.uint32, is_pure=False, pack=1
+    )
+
+
+@triton.jit
 def _write(target, a, b, c, d):
     """Store four words at each address ``target``."""
     tl.inline_asm_elementwise(
@@ -317,6 +326,7 @@ def softmax_cluster_kernel(
         if SHARED_HALVES < 2:
             first = at + (CHUNKS * 8 if SHARED_HALVES == 1 else 0)
             a, b, c, d = _read((x_row + first).to(tl.int64))
+            a, b, c, d = _pin(a), _pin(b), _pin(c), _pin(d)
         if SHARED_HALVES > 0:
             _wait_for_fetches(nothing)
             e, f, g, h = _get(place)
