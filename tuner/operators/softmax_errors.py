@@ -33,13 +33,22 @@ def answer(x: torch.Tensor, error: str, tile: int) -> torch.Tensor:
         return torch.full_like(x, 1.0 / x.shape[1])
     if error == NEIGHBOURS_ROW:
         return torch.softmax(x, dim=1).roll(1, dims=0)
-    x = x * _SCALES.get(error, 1.0)
+    x, m, l = maximum_and_sum(x, error, tile)  # noqa: E741
+    if error == WRONG_BASE:
+        return torch.exp2(x - m) / l
+    return (x - m).exp() / l
+
+
+def maximum_and_sum(x: torch.Tensor, error: str, tile: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """``x`` [rows, cols] as a kernel with ``error`` scales it, and the m and l [rows, 1] that it makes of it: float64.
+
+    Right where ``error`` is none of the scale, of the columns that are seen, or of the tiles.
+    """
+    x = x.double() * _SCALES.get(error, 1.0)
     seen = x
     if error == LAST_COLUMN_LOST:
         seen = x[:, :-1]
     if error == PHANTOM_COLUMN:
         seen = torch.cat([x, torch.zeros_like(x[:, :1])], dim=1)
     m, l, _ = online(seen, None, tile, error)  # noqa: E741
-    if error == WRONG_BASE:
-        return torch.exp2(x - m) / l
-    return (x - m).exp() / l
+    return x, m, l
