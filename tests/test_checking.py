@@ -313,6 +313,21 @@ def test_guarded_outputs_keep_alignment_and_strides_and_start_as_poison():
     assert [guarded.describe_violation(number) for number in range(3)] == ["", "", ""]
 
 
+def test_guarded_integers_start_as_numbers_that_no_index_is():
+    guarded = GuardedOutputs({"values": OutputSpec((3, 5), "bf16"), "indices": OutputSpec((3, 5), "int64")}, "cpu", 2)
+    for number in range(2):
+        guarded.poison(number)
+    first, second = (tensors["indices"] for tensors in guarded.tensors)
+    assert first.dtype == torch.int64 and first.data_ptr() % 16 == 0
+    assert bool((first < -(2**50)).all()) and bool((second > 2**50).all())
+    first[1, 2] = 4
+    left = [guarded.left(number, "indices") for number in range(2)]
+    assert int(left[0].sum()) == 14 and not left[0][1, 2] and bool(left[1].all())
+    assert guarded.violations().item() == 0
+    first.as_strided((1,), (1,), first.storage_offset() + 15).fill_(4)
+    assert "1 elements were written after the output" in guarded.describe_violation(0)
+
+
 def test_differences_of_guarded_outputs_are_counted_whatever_their_poison():
     specs = {"out": OutputSpec((3, 5), "bf16", (8, 1)), "lse": OutputSpec((3,), "fp32")}
     guarded = GuardedOutputs(specs, "cpu", 3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 import torch
@@ -102,3 +103,23 @@ def test_the_same_infinity_and_nan_are_right_only_where_they_belong():
         joined = JoinedComparison(reference, {"out": torch.tensor(got)}, generic=False, variation=none)
         Reading.fetch([joined.reading])
         assert joined.right is right
+
+
+@pytest.mark.parametrize("selected", [False, True])
+def test_an_output_of_integers_must_be_exact(selected):
+    large = 2**31 + 1  # beyond what fp32 holds
+    index = (torch.tensor([0, 2]),) if selected else None
+    wanted = torch.tensor([[large, 7], [0, 3], [5, 4]])
+    reference = OutputReference.exact(wanted[index] if selected else wanted, index)
+    for change, reason in [
+        (0, ""),
+        (1, "indices: 1 of . elements beyond the bound.*; off by 1 where it must be exact, at \\(0, 0\\)"),
+    ]:
+        written = wanted.clone()
+        written[0, 0] += change
+        comparison = Comparison("indices", reference, written, generic=False)
+        joined = JoinedComparison(Reference({"indices": reference}), {"indices": written}, generic=False)
+        read_back([], [comparison])
+        Reading.fetch([joined.reading])
+        assert comparison.right == joined.right == (not change)
+        assert re.fullmatch(reason, comparison.verdict().reason), comparison.verdict().reason

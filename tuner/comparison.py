@@ -76,7 +76,8 @@ class Comparison:
             if self._reference.index is None:
                 seen = [self._variation.moved(self._name, t) for t in seen]
             pattern = describe(*seen)
-            reason = f"{self._name}: {pattern}; worst {ratio:.3g} times its bound at {where}"
+            much = f"worst {ratio:.3g} times its bound" if bound else f"off by {error:.3g} where it must be exact,"
+            reason = f"{self._name}: {pattern}; {much} at {where}"
         elif not rms <= 1.0:
             reason = f"{self._name}: root-mean-square error {rms:.3g} times what roundings in its formats give"
         return Verdict(self._name, ratio, error, bound, where, rms, reason)

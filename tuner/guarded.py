@@ -26,9 +26,11 @@ _CHECKSUM_BLOCKS = 64
 _COPIED_BYTES = 2**25
 
 # What outputs and their guard hold before a launch, by turns: a NaN that no arithmetic gives, and a large finite number
-# (2.8e35, in fp16 5.2e4). As every format has it from 16-bit words that are all the same, one operation fills a row.
+# (2.8e35, in fp16 5.2e4); as an int64, which has no NaN, a number below -10^16 or above 10^18, which no index is. As
+# every format has it from 16-bit words that are all the same, one operation fills a row.
 _POISON = (0xFFC5 - 0x10000, 0x7A5A)
 _NAN_WORD = 0x7FFF  # two of them are a NaN in fp32 as well
+_INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 @dataclass(frozen=True)
@@ -219,7 +221,7 @@ Inputs = GuardedInputs | UnguardedInputs
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor's elements as integers of their size."""
-    return tensor.view(torch.int32 if tensor.element_size() == 4 else torch.int16)
+    return tensor.view(_INTEGERS[tensor.element_size()])
 
 
 def checksum(tensor: torch.Tensor) -> torch.Tensor:
@@ -232,8 +234,10 @@ def checksum(tensor: torch.Tensor) -> torch.Tensor:
 
 def _pattern(number: int, size: int) -> int:
     """The poison of launch ``number`` as an integer of ``size`` bytes."""
-    word = _POISON[number % 2]
-    return word if size == _WORD_BYTES else (word << 16) + (word & 0xFFFF)
+    word = pattern = _POISON[number % 2]
+    for _ in range(size // _WORD_BYTES - 1):
+        pattern = (pattern << 16) + (word & 0xFFFF)
+    return pattern
 
 
 def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from tuner.guarded import checksum
+from tuner.guarded import bits, checksum
 from tuner.operators.base import Operator
 from tuner.operators.tensors import empty, seed_of
 from tuner.problem import Problem
@@ -113,7 +113,7 @@ class Timer:
     def _poison_outputs(self) -> None:
         for copy in self.copies:
             for name in self.output_names:
-                copy[name].fill_(float("nan"))
+                bits(copy[name]).fill_(-1)  # NaN, or -1 where the output is of integers
 
     def prepare(self, launch: Launch, give_up_us: float = math.inf) -> Prepared:
         """Poison the outputs, time one call roughly, and capture the calls of one sample.

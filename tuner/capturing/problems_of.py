@@ -14,13 +14,14 @@ from typing import Any
 import torch
 
 from tuner.errors import ProblemError
+from tuner.numerics import TENSOR_DTYPES
 from tuner.operators import Operator, get, names
 from tuner.operators.tensors import TORCH_DTYPES
 from tuner.own_operators.declared import DeclaredOperator
 from tuner.own_operators.shapes import sizes_of
 from tuner.problem import Problem, Scalar
 
-_DTYPES = {dtype: name for name, dtype in TORCH_DTYPES.items()}
+_DTYPES = {TORCH_DTYPES[name]: name for name in TENSOR_DTYPES}
 _COPIED = "some were not contiguous; counted as if they were, which a copy makes them"
 
 

@@ -56,7 +56,10 @@ class Option:
 
 @dataclass(frozen=True)
 class OutputSpec:
-    """How an output is allocated: its shape, format name and strides (None: contiguous)."""
+    """How an output is allocated: its shape, format name and strides (None: contiguous).
+
+    An output of integers (``int64``) is compared exactly: the bound of its reference is 0 (``OutputReference.exact``).
+    """
 
     shape: tuple[int, ...]
     dtype: str

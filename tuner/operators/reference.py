@@ -29,6 +29,12 @@ class OutputReference:
     index: tuple[torch.Tensor, ...] | None = None
     has_nan: bool = False
 
+    @classmethod
+    def exact(cls, expected: torch.Tensor, index: tuple[torch.Tensor, ...] | None = None) -> OutputReference:
+        """Of an output that must be ``expected`` itself, such as one of integers (below 2^53 in magnitude)."""
+        expected = expected.double()
+        return cls(expected, torch.zeros_like(expected), index=index)
+
     def locate(self, position: tuple[int, ...]) -> tuple[int, ...]:
         """Where in the whole output the selection's element ``position`` is."""
         if self.index is None:
