@@ -104,9 +104,9 @@ def attend(q: torch.Tensor, keys: KeyValues, scale: float, profile: PrecisionPro
     batch, heads, q_len, _ = q.shape
     kv_len = keys.kv_len
     whole = batch * heads * q_len * kv_len <= _WHOLE
-    chosen = _everything(batch, heads, q_len) if whole else _selection(batch, heads, q_len)
+    chosen = everything(batch, heads, q_len) if whole else selection(batch, heads, q_len)
     done, places = [], []
-    for pairs, rows in _batches(chosen, kv_len, q.shape[3]):
+    for pairs, rows in batches(chosen, kv_len, q.shape[3]):
         b, h, on = pairs[:, 0].to(q.device), pairs[:, 1].to(q.device), rows.to(q.device)
         picked = q[b[:, None], h[:, None], on].double()
         part = _block(picked, *keys.taken(b, h), keys.last(b, on), scale, profile)
@@ -133,12 +133,12 @@ def _join(parts: list[_Parts]) -> _Parts:
     return _Parts(*(torch.cat(list(column)) for column in columns))
 
 
-def _everything(batch: int, heads: int, q_len: int) -> dict[tuple[int, int], torch.Tensor]:
+def everything(batch: int, heads: int, q_len: int) -> dict[tuple[int, int], torch.Tensor]:
     rows = torch.arange(q_len)
     return {(b, h): rows for b in range(batch) for h in range(heads)}
 
 
-def _selection(batch: int, heads: int, q_len: int) -> dict[tuple[int, int], torch.Tensor]:
+def selection(batch: int, heads: int, q_len: int) -> dict[tuple[int, int], torch.Tensor]:
     """The rows that are computed, by (batch, head): the same for every problem of this shape."""
     chosen = {pair: _rows(q_len) for pair in _spread(batch, heads, _HEADS_SELECTED)}
     generator = torch.Generator("cpu").manual_seed(q_len)
@@ -148,7 +148,7 @@ def _selection(batch: int, heads: int, q_len: int) -> dict[tuple[int, int], torc
     return chosen
 
 
-def _batches(
+def batches(
     chosen: Mapping[tuple[int, int], torch.Tensor], kv_len: int, head_dim: int
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """What can be computed at once: (batch, head) pairs [n, 2] and as many rows of each [n, rows].
@@ -187,7 +187,7 @@ def _rows(q_len: int) -> torch.Tensor:
     return torch.tensor(sorted(chosen))
 
 
-def _dot_roundoff(mode: str) -> float:
+def dot_roundoff(mode: str) -> float:
     """What a dot mode adds per product, relative: both operands to tf32, or what three tf32 products leave out."""
     return {"ieee": 0.0, "16bit": 0.0, "tf32": 2 * _TF32, "tf32x3": 3 * _TF32**2}[mode]
 
@@ -206,10 +206,10 @@ def _block(
     """
     kv_len, head_dim = k.shape[1:]
     out_format, p_format = FORMATS[profile.output], FORMATS[profile.p]
-    dot_u = _dot_roundoff(profile.dot)
+    dot_u = dot_roundoff(profile.dot)
     u_a, eps = FORMATS[profile.accumulator].u, EXPONENTIALS[profile.exponential]
     p_u = p_format.u if profile.p in ("fp16", "bf16") else 0.0
-    pv_u = max(_dot_roundoff(profile.pv_dot or profile.dot), p_u)
+    pv_u = max(dot_roundoff(profile.pv_dot or profile.dot), p_u)
     abs_v = v.abs()
 
     s = scale * (q @ k.mT)
