@@ -22,7 +22,12 @@ from tuner.operators import Operator, get
 from tuner.precision import PrecisionProfile
 from tuner.problem import Problem
 
-_TENSORS = {"softmax": ("x", "out"), "attention_fwd": ("q", "k", "v", "out", "lse")}
+_TENSORS = {
+    "softmax": ("x", "out"),
+    "attention_fwd": ("q", "k", "v", "out", "lse"),
+    "attention_decode": ("q", "k", "v", "seq_lens", "block_table", "out", "lse"),
+}
+_OF_PAGES = "block_table"  # given where the cache is in pages
 _BLOCKS = {"BLOCK_M": "q_len", "BLOCK_N": "kv_len"}
 _GUESSED_TILE = 64
 _WANTED = "give a Python file with a function launch that takes the operator's tensors, as a template's does"
@@ -56,11 +61,12 @@ class OwnKernel:
         return Candidate(key, str(self.path), arguments, sizes, most, profile), guessed
 
     def _arguments(self, operator: Operator, problem: Problem, config: str) -> dict[str, Value]:
-        given = {*_tensors(operator), *operator.scalars(problem)}
+        tensors = _tensors(operator, problem)
+        given = {*tensors, *operator.scalars(problem)}
         known = (*self.positional, *self.required, *self.optional)
-        missing = [name for name in _tensors(operator) if name not in known]
+        missing = [name for name in tensors if name not in known]
         if missing and not self.anything:
-            wanted = ", ".join((*_tensors(operator), *operator.scalars(problem)))
+            wanted = ", ".join((*tensors, *operator.scalars(problem)))
             raise UsageError(f"{self.path}: launch() has no {listed(missing)}; {operator.name} gives it {wanted}")
         arguments = {**self.said.get("CONFIG", {}), **parse_config_text(config)}
         for name in arguments:
@@ -114,8 +120,10 @@ class OwnKernel:
             raise UsageError(f"precision: {error}") from None
 
 
-def _tensors(operator: Operator) -> tuple[str, ...]:
-    return operator.tensor_names or _TENSORS[operator.name]
+def _tensors(operator: Operator, problem: Problem) -> tuple[str, ...]:
+    if operator.tensor_names:
+        return operator.tensor_names
+    return tuple(name for name in _TENSORS[operator.name] if name != _OF_PAGES or problem.sizes["page_size"])
 
 
 def read_own_kernel(path: Path) -> OwnKernel:

@@ -10,8 +10,8 @@ from tuner.operators import get, names
 ATTENTION = {"batch": 2, "heads": 8, "q_len": 100, "head_dim": 64}
 
 
-def test_both_operators_are_known_by_name():
-    assert names() == ("softmax", "attention_fwd")
+def test_the_operators_are_known_by_name():
+    assert set(names()) >= {"softmax", "attention_fwd", "attention_decode"}
 
 
 def test_an_unknown_operator_gets_its_close_match():

@@ -5,13 +5,16 @@ from __future__ import annotations
 import difflib
 
 from tuner.errors import ProblemError
+from tuner.operators.attention_decode import AttentionDecode
 from tuner.operators.attention_fwd import AttentionForward
 from tuner.operators.base import Operator, Option, OutputSpec, ShapeParameter
 from tuner.operators.softmax import Softmax
 
 __all__ = ["Operator", "Option", "OutputSpec", "ShapeParameter", "get", "names", "register"]
 
-_OPERATORS: dict[str, Operator] = {operator.name: operator for operator in (Softmax(), AttentionForward())}
+_OPERATORS: dict[str, Operator] = {
+    operator.name: operator for operator in (Softmax(), AttentionForward(), AttentionDecode())
+}
 
 
 _REGISTERED: dict[str, Operator] = {}

@@ -34,7 +34,7 @@ FAMILIES = (
     "tiny",
     "nonfinite",
 )
-_NONFINITE_KEYS = 32  # with fewer, a tile may hold nothing but a logit of -inf
+NONFINITE_KEYS = 32  # with fewer, a tile may hold nothing but a logit of -inf
 
 
 class AttentionForward(Operator):
@@ -92,7 +92,7 @@ class AttentionForward(Operator):
         return float(s["batch"] * s["heads"] * pairs)
 
     def families(self, problem: Problem) -> tuple[str, ...]:
-        if problem.sizes["kv_len"] < _NONFINITE_KEYS:
+        if problem.sizes["kv_len"] < NONFINITE_KEYS:
             return tuple(family for family in FAMILIES if family != "nonfinite")
         return FAMILIES
 
@@ -149,7 +149,7 @@ class AttentionForward(Operator):
         s = problem.sizes
         dead = max(0, s["q_len"] - s["kv_len"]) if problem.settings["causal"] else 0
         q, k, v = inputs["q"], inputs["k"], inputs["v"]
-        return ones_give_ones(q, k, v, self.scalars(problem)["scale"], dead, profile)
+        return ones_give_ones(q, k, v, self.scalars(problem)["scale"], dead, profile, s["kv_len"])
 
     def classical_errors(self, problem: Problem, tiles: Mapping[str, int]) -> tuple[str, ...]:
         from tuner.operators.attention_errors import errors

@@ -33,7 +33,7 @@ from tuner.operators.tensors import seed_of, standard_normal
 from tuner.problem import Problem
 
 # The largest magnitude of one element of q or k: far from overflow in fp16, ample in the wide formats.
-_LARGEST = {"fp16": 2.0e4, "bf16": 1.0e9, "fp32": 1.0e9}
+LARGEST = {"fp16": 2.0e4, "bf16": 1.0e9, "fp32": 1.0e9}
 _VERY_NEGATIVE = -4.0e6
 _COVERAGE_GROUP = 16
 _TINY = {"fp16": 2.0**-9, "bf16": 2.0**-40, "fp32": 2.0**-40}
@@ -58,7 +58,7 @@ class _Draw:
 
     def steer(self, logits: torch.Tensor, noise: float) -> None:
         """Make every query's logit of key j about ``logits[j]`` [Nk], with q and k scaled down to ``noise``."""
-        most = _LARGEST[self.dtype]
+        most = LARGEST[self.dtype]
         first = max(math.sqrt(self.q.shape[3]), float(logits.abs().max()) / (self.scale * most))
         first = min(first, most)
         self.q.mul_(noise)
@@ -79,9 +79,10 @@ def normal(problem: Problem, seed: int, device: str) -> dict[str, torch.Tensor]:
 def make(problem: Problem, family: str, seed: int, device: str, scale: float) -> dict[str, torch.Tensor]:
     """q, k and v of one family. Raises ``ProblemError`` on an unknown family."""
     if family not in _CHANGES:
-        raise ProblemError(f"attention_fwd has no input family {family!r}; it has {', '.join(_CHANGES)}")
+        raise ProblemError(f"{problem.operator} has no input family {family!r}; it has {', '.join(_CHANGES)}")
     drawn = normal(problem, seed_of(family, seed), device)
-    draw = _Draw(drawn["q"], drawn["k"], drawn["v"], scale, bool(problem.settings["causal"]), problem.dtype)
+    causal = bool(problem.settings.get("causal", True))  # an operator without the option is always so
+    draw = _Draw(drawn["q"], drawn["k"], drawn["v"], scale, causal, problem.dtype)
     _CHANGES[family](draw)
     return {"q": draw.q, "k": draw.k, "v": draw.v}
 
@@ -107,11 +108,11 @@ def _needle(draw: _Draw) -> None:
     draw.k[..., 0] = 1.0
     group = draw.q.shape[1] // draw.k.shape[1]
     # The decisive logit is 45 and the others are normal about 0, whatever the scale.
-    strength = min(45.0 / (draw.scale * draw.q.shape[3]), _LARGEST[draw.dtype])
+    strength = min(45.0 / (draw.scale * draw.q.shape[3]), LARGEST[draw.dtype])
     for head in range(draw.q.shape[1]):
         draw.q[:, head] = draw.k[:, head // group][:, target] * strength
         low = (query * 37 % 101 + head) % 3 == 0  # no step from query to query keeps to either kind
-        draw.q[:, head, low, 0] = -min(300.0 / draw.scale, _LARGEST[draw.dtype])
+        draw.q[:, head, low, 0] = -min(300.0 / draw.scale, LARGEST[draw.dtype])
 
 
 def _very_negative(draw: _Draw) -> None:

@@ -40,16 +40,25 @@ def rows_sum_to_one(x: torch.Tensor, profile: PrecisionProfile) -> Invariant:
     tolerance = tolerance * (1 + out.u) + cols * out.eta
 
     def excess(outputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        return _largest(outputs["out"].sum(dim=1, dtype=torch.float64) - 1.0) / tolerance
+        return largest_deviation(outputs["out"].sum(dim=1, dtype=torch.float64) - 1.0) / tolerance
 
     return Invariant("every row sums to 1", {"x": x}, excess)
 
 
 def ones_give_ones(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, dead: int, profile: PrecisionProfile
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    scale: float,
+    dead: int,
+    profile: PrecisionProfile,
+    kv_len: int,
 ) -> Invariant:
-    """Of attention of finite q and k over a v of ones: the output is 1, and 0 for the first ``dead`` queries."""
-    out, p, kv_len, head_dim = FORMATS[profile.output], FORMATS[profile.p], k.shape[2], k.shape[3]
+    """Of attention of finite q and k over a v of ones: the output is 1, and 0 for the first ``dead`` queries.
+
+    ``kv_len``: the most keys that a query sees.
+    """
+    out, p, head_dim = FORMATS[profile.output], FORMATS[profile.p], k.shape[3]
     # |q| |k|^T is at most the product of the lengths of a query and a key.
     longest = scale * (_norms(q).amax() * _norms(k).amax()).double()
     products = {"ieee": 0.0, "16bit": 0.0, "tf32": 2 * FORMATS["tf32"].u, "tf32x3": 3 * FORMATS["tf32"].u ** 2}
@@ -63,7 +72,7 @@ def ones_give_ones(
 
     def excess(outputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         alive = outputs["out"][:, :, dead:].float() - 1.0
-        worst = _largest(alive) / tolerance
+        worst = largest_deviation(alive) / tolerance
         wrong = (outputs["out"][:, :, :dead] != 0).any()
         return torch.where(wrong, math.inf, worst)
 
@@ -85,7 +94,7 @@ def _sum_error(terms: int, profile: PrecisionProfile) -> float:
     return sum_terms(terms) * u + profile.tiles * (EXPONENTIALS[profile.exponential] + 3 * u)
 
 
-def _largest(deviation: torch.Tensor) -> torch.Tensor:
+def largest_deviation(deviation: torch.Tensor) -> torch.Tensor:
     """The largest magnitude, infinite where there is a NaN: float64 scalar."""
     largest = torch.stack([*torch.aminmax(deviation)]).abs().amax().double()
     return torch.where(largest.isnan(), math.inf, largest)

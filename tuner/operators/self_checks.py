@@ -10,7 +10,7 @@ from __future__ import annotations
 from tuner.numerics import FORMATS
 from tuner.problem import Problem
 
-_TORCH_NAMES = {"fp32": "torch.float32", "fp16": "torch.float16", "bf16": "torch.bfloat16"}
+TORCH_NAMES = {"fp32": "torch.float32", "fp16": "torch.float16", "bf16": "torch.bfloat16"}
 _MOST_ELEMENTS = 2**22
 _MOST_ROWS, _MOST_LENGTH = 64, 2048
 
@@ -86,7 +86,7 @@ def softmax_self_check(problem: Problem) -> str:
         rows=max(1, min(s["rows"], _MOST_ROWS, _MOST_ELEMENTS // s["cols"])),
         cols=s["cols"],
         row_stride=s["row_stride"],
-        dtype=_TORCH_NAMES[problem.dtype],
+        dtype=TORCH_NAMES[problem.dtype],
         relative=out.u + 1e-5,
         floor=2 * out.eta + 1e-37,
     )
@@ -106,11 +106,11 @@ def attention_self_check(problem: Problem, scale: float) -> str:
         batch=1,
         heads=kv_heads * (s["heads"] // s["kv_heads"]),
         kv_heads=kv_heads,
-        q_len=_shortened(s["q_len"]),
-        kv_len=_shortened(s["kv_len"]),
+        q_len=shortened(s["q_len"]),
+        kv_len=shortened(s["kv_len"]),
         head_dim=s["head_dim"],
         scale=scale,
-        dtype=_TORCH_NAMES[problem.dtype],
+        dtype=TORCH_NAMES[problem.dtype],
         causal=bool(problem.settings["causal"]),
         relative=4 * u + 1e-5,
         floor=2 * out.eta + 1e-6,
@@ -118,6 +118,6 @@ def attention_self_check(problem: Problem, scale: float) -> str:
     )
 
 
-def _shortened(length: int) -> int:
+def shortened(length: int) -> int:
     """``length``, or one between 1025 and 2048 with the same remainder by 1024."""
     return length if length <= _MOST_LENGTH else 1024 + (length % 1024 or 1024)

@@ -107,6 +107,37 @@ def attention_problems(
     return [*shapes, last]
 
 
+def decode_problems(
+    sizes: Mapping[str, int], tiles: Mapping[str, int], max_tiles: Mapping[str, int], same_binary: bool
+) -> list[dict[str, int]]:
+    """Shapes for attention over a cache: three tiles of keys and a ragged tail, whole tiles, many tiles, and a part of
+    one tile with more sequences and heads. As many queries, heads to a key/value head and tokens to a page as tuned."""
+    tile = tiles.get("kv_len", _ALIGNED)
+    limit = max_tiles["kv_len"] * tile if "kv_len" in max_tiles else None
+
+    def fits(length: int) -> bool:
+        return not same_binary or integer_class(length) == integer_class(sizes["kv_len"])
+
+    def length(about: int, ragged: bool = True) -> int:
+        return max(sizes["q_len"], _length(about, tile, limit, sizes["kv_len"], fits, ragged))
+
+    long = min(_LONG_TILES, max(_MANY_TILES, sizes["kv_len"] // tile))
+    heads, kv_heads = small_heads(sizes["heads"], sizes["kv_heads"], same_binary)
+    if not same_binary:
+        # In the interpreter every tile costs milliseconds: the sequences and heads are left to the smallest shape.
+        heads, kv_heads = sizes["heads"] // sizes["kv_heads"], 1
+    two = _like(2, sizes["batch"], same_binary)
+    few = {**sizes, "heads": heads, "kv_heads": kv_heads, "batch": two if same_binary else 1}
+    more, more_kv = small_heads(sizes["heads"], sizes["kv_heads"], same_binary, most=4)
+    several = {"batch": _like(5, sizes["batch"], same_binary), "heads": more, "kv_heads": more_kv}
+    return [
+        {**few, "batch": two, "kv_len": length(3 * tile + max(1, tile // 3))},
+        {**few, "kv_len": length(3 * tile, ragged=False)},
+        {**few, "kv_len": length(long * tile + 1)},
+        {**sizes, **several, "kv_len": length(max(1, tile // 3))},
+    ]
+
+
 def small_heads(heads: int, kv_heads: int, same_binary: bool, most: int = 2) -> tuple[int, int]:
     """Few heads with the tuned problem's grouping: at most ``most`` kv heads, where there is a choice.
 

@@ -99,6 +99,16 @@ def of_heads(sizes: Mapping[str, int], dtype: torch.dtype, device: str, seed: in
     return Variation(shifts, {"q": of_logits, "k": of_logits, "v": of_values, "out": of_values.double()})
 
 
+def of_cache(sizes: Mapping[str, int], dtype: torch.dtype, device: str, seed: int, paged: bool) -> Variation:
+    """As ``of_heads``, with the sequences' lengths; where ``paged`` their pages stay and their block tables move."""
+    heads = of_heads(sizes, dtype, device, seed)
+    batch, groups = heads.shifts["k"]
+    shifts = {**heads.shifts, "seq_lens": (batch,)}
+    if paged:
+        shifts |= {"block_table": (batch,), "k": (0, 0, groups), "v": (0, 0, groups)}
+    return Variation(shifts, heads.signs)
+
+
 def _rolled(
     source: torch.Tensor, target: torch.Tensor, axis: int, by: int
 ) -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:
