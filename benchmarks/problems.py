@@ -14,6 +14,9 @@ ATTENTION = [
     (16, 32, 1024, 128, True),
     (1, 32, 16384, 128, True),
 ]
+# batch, kv_len, page_size (0: not in pages); 32 query and 8 key/value heads of 128
+DECODE = [(batch, kv_len, 0) for batch in (1, 8, 64) for kv_len in (4096, 32768, 131072)]
+DECODE += [(64, 4096, 16), (8, 32768, 64)]
 
 
 def softmax_problem(rows: int, cols: int, dtype: str = "bf16") -> Problem:
@@ -25,3 +28,9 @@ def attention_problem(batch: int, heads: int, length: int, head_dim: int, causal
     """Self-attention."""
     shape = {"batch": batch, "heads": heads, "q_len": length, "head_dim": head_dim}
     return tuner.make_problem("attention_fwd", shape, dtype, {"causal": causal})
+
+
+def decode_problem(batch: int, kv_len: int, page_size: int, dtype: str = "bf16") -> Problem:
+    """One new token of each sequence over its cache."""
+    shape = {"batch": batch, "heads": 32, "kv_heads": 8, "kv_len": kv_len, "head_dim": 128, "page_size": page_size}
+    return tuner.make_problem("attention_decode", shape, dtype)
