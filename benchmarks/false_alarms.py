@@ -90,20 +90,21 @@ def main() -> None:
     parser.add_argument("--small", action="store_true")
     arguments = parser.parse_args()
     rows: list[dict[str, Any]] = []
-    for problem in problems(arguments.dtypes.split(","), arguments.small):
-        with Machine(Workspace(), gpu=False if arguments.small else None) as machine:
+    with Machine(Workspace(), gpu=False if arguments.small else None) as machine:
+        for problem in problems(arguments.dtypes.split(","), arguments.small):
             size, done = records(machine, problem, arguments.seconds, arguments.seed)
-        line = row(problem, size, done)
-        rows.append(line)
-        arguments.out.write_text(json.dumps(rows, indent=1))
-        cost = f"{line['check_ms_median']:.0f} ms (p95 {line['check_ms_p95']:.0f})" if line["check_ms_median"] else "-"
-        print(
-            f"{line['problem']}: {line['checked']} of {size} configs checked, {len(line['alarms'])} false alarms, "
-            f"check {cost}, worst error/bound {line['worst_ratio'] or 0.0:.2f}; {line['outcomes']}",
-            flush=True,
-        )
-        for alarm in line["alarms"][:3]:
-            print(f"    {alarm}")
+            line = row(problem, size, done)
+            rows.append(line)
+            arguments.out.write_text(json.dumps(rows, indent=1))
+            median, p95 = line["check_ms_median"], line["check_ms_p95"]
+            cost = f"{median:.0f} ms (p95 {p95:.0f})" if median else "-"
+            print(
+                f"{line['problem']}: {line['checked']} of {size} configs checked, {len(line['alarms'])} false alarms, "
+                f"check {cost}, worst error/bound {line['worst_ratio'] or 0.0:.2f}; {line['outcomes']}",
+                flush=True,
+            )
+            for alarm in line["alarms"][:3]:
+                print(f"    {alarm}")
     checked, alarms = sum(r["checked"] for r in rows), sum(len(r["alarms"]) for r in rows)
     print(f"{alarms} false alarms in {checked} checks")
     raise SystemExit(1 if alarms else 0)
