@@ -86,3 +86,10 @@ def lse_error(
         + _U * (m + log_l).abs()
         + FORMATS["fp32"].eta
     )
+
+
+def log_sum_exp(terms: RowTerms, profile: PrecisionProfile) -> tuple[torch.Tensor, torch.Tensor]:
+    """The natural log-sum-exp of the rows that ``terms`` are of, and how far one in fp32 may be from it: [rows, 1]."""
+    rounded = FORMATS[profile.p].u if profile.l_from_rounded_p else 0.0
+    error = lse_error(terms.m, terms.log_l, terms.mean_error, terms.sums + terms.rescales + rounded)
+    return terms.m + terms.log_l, error
