@@ -132,9 +132,7 @@ def _split_keys(seq_len, SPLITS: tl.constexpr, BLOCK_N: tl.constexpr):
     return tl.cdiv(tl.cdiv(seq_len, SPLITS), BLOCK_N) * BLOCK_N
 
 
-@triton.jit(
-    do_not_specialize=["table_stride", "kv_heads", "group", "q_len", "row_tiles"],
-)
+@triton.jit(do_not_specialize=["table_stride", "kv_heads", "group", "q_len", "row_tiles"])
 def attention_decode_split_kernel(
     q_ptr,  # [batch, kv_heads * group, q_len, HEAD_DIM], unit stride along HEAD_DIM, as k and v
     k_ptr,  # [batch, kv_heads, tokens, HEAD_DIM]; where PAGE_SIZE > 0 [pages, PAGE_SIZE, kv_heads, HEAD_DIM]
