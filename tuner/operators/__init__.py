@@ -8,12 +8,27 @@ from tuner.errors import ProblemError
 from tuner.operators.attention_decode import AttentionDecode
 from tuner.operators.attention_fwd import AttentionForward
 from tuner.operators.base import Operator, Option, OutputSpec, ShapeParameter
+from tuner.operators.cross_entropy import CrossEntropy
+from tuner.operators.cross_entropy_bwd import CrossEntropyBackward
+from tuner.operators.log_softmax import LogSoftmax
+from tuner.operators.logsumexp import LogSumExp
 from tuner.operators.softmax import Softmax
+from tuner.operators.softmax_bwd import SoftmaxBackward
 
 __all__ = ["Operator", "Option", "OutputSpec", "ShapeParameter", "get", "names", "register"]
 
 _OPERATORS: dict[str, Operator] = {
-    operator.name: operator for operator in (Softmax(), AttentionForward(), AttentionDecode())
+    operator.name: operator
+    for operator in (
+        Softmax(),
+        LogSoftmax(),
+        LogSumExp(),
+        SoftmaxBackward(),
+        CrossEntropy(),
+        CrossEntropyBackward(),
+        AttentionForward(),
+        AttentionDecode(),
+    )
 }
 
 
