@@ -49,14 +49,22 @@ def reference(
 
 
 def exact_loss(
-    x: torch.Tensor, targets: torch.Tensor, lse: torch.Tensor, label_smoothing: float, z_loss: float
+    x: torch.Tensor,
+    targets: torch.Tensor,
+    m: torch.Tensor,
+    log_l: torch.Tensor,
+    label_smoothing: float,
+    z_loss: float,
 ) -> torch.Tensor:
-    """The loss [rows] of logits ``x`` [rows, cols], their ``lse`` [rows] and ``targets`` [rows] int64, in float64."""
+    """The loss [rows] of logits ``x`` [rows, cols] with the log-sum-exp ``m + log_l`` [rows], in float64.
+
+    ``targets`` [rows] are int64. What is of the size of m cancels before anything smaller is added.
+    """
     counts = counted(targets, x.shape[1])
     at_target = x.gather(1, targets.where(counts, 0)[:, None])[:, 0]
-    loss = lse - (1.0 - label_smoothing) * at_target + z_loss * lse**2
+    loss = (1.0 - label_smoothing) * (m - at_target) + log_l + z_loss * (m + log_l) ** 2
     if label_smoothing:
-        loss = loss - label_smoothing * x.mean(dim=1)
+        loss = loss + label_smoothing * (m - x.mean(dim=1))
     return loss.where(counts, 0.0)
 
 
@@ -73,9 +81,10 @@ def _block(
     cols = x.shape[1]
     counts = counted(target, cols)
     terms = row_terms(x, profile)
-    lse = (terms.m + terms.log_l)[:, 0]
-    d_lse = lse_error(terms.m, terms.log_l, terms.mean_error, terms.sums + terms.rescales)[:, 0]
-    loss = exact_loss(x, target, lse, label_smoothing, z_loss)
+    m, log_l = terms.m[:, 0], terms.log_l[:, 0]
+    lse = m + log_l
+    d_lse = lse_error(m, log_l, terms.mean_error[:, 0], terms.sums + terms.rescales)
+    loss = exact_loss(x, target, m, log_l, label_smoothing, z_loss)
     size = torch.where(torch.isfinite(x), x.abs(), 0.0)
     at_target = size.gather(1, target.where(counts, 0)[:, None])[:, 0]
     mean = label_smoothing * size.mean(dim=1)

@@ -51,12 +51,12 @@ def wrong_loss(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The loss and the log-sum-exp [rows] that a kernel with ``error`` would make of ``logits``: float64, unrounded."""
     x, m, l = maximum_and_sum(logits, error, tile)  # noqa: E741
-    lse = (m + l.log())[:, 0]
-    if error == LSE_IN_BASE_2:
-        lse = lse / math.log(2.0)
+    base = math.log(2.0) if error == LSE_IN_BASE_2 else 1.0
+    m, log_l = m[:, 0] / base, l.log()[:, 0] / base
+    lse = m + log_l
     targets = _targets(targets, error)
     smoothing, z_loss = _options(error, label_smoothing, z_loss)
-    loss = exact_loss(x, targets, lse, smoothing, z_loss)
+    loss = exact_loss(x, targets, m, log_l, smoothing, z_loss)
     if error == ZEROS:
         return torch.zeros_like(loss), torch.zeros_like(lse)
     if error == NEIGHBOURS_ROW:
