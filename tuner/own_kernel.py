@@ -24,6 +24,7 @@ from tuner.problem import Problem
 
 _TENSORS = {
     "softmax": ("x", "out"),
+    "softmax_topk": ("x", "values", "indices"),
     "attention_fwd": ("q", "k", "v", "out", "lse"),
     "attention_decode": ("q", "k", "v", "seq_lens", "block_table", "out", "lse"),
 }
@@ -106,7 +107,7 @@ class OwnKernel:
         tf32 = bool(problem.settings.get("allow_tf32"))
         fields: dict[str, Value] = {"input": problem.dtype, "output": problem.dtype}
         fields["tiles"] = -(-problem.sizes[axis] // tiles[axis])
-        if operator.name != "softmax":
+        if axis == "kv_len":
             fields |= {"p": problem.dtype, "dot": ("tf32" if tf32 else "ieee") if wide else "16bit"}
         said = {**self.said.get("PRECISION", {}), **parse_config_text(text)}
         for name, value in said.items():

@@ -14,6 +14,7 @@ from tuner.operators.log_softmax import LogSoftmax
 from tuner.operators.logsumexp import LogSumExp
 from tuner.operators.softmax import Softmax
 from tuner.operators.softmax_bwd import SoftmaxBackward
+from tuner.operators.softmax_topk import SoftmaxTopK
 
 __all__ = ["Operator", "Option", "OutputSpec", "ShapeParameter", "get", "names", "register"]
 
@@ -24,6 +25,7 @@ _OPERATORS: dict[str, Operator] = {
         LogSoftmax(),
         LogSumExp(),
         SoftmaxBackward(),
+        SoftmaxTopK(),
         CrossEntropy(),
         CrossEntropyBackward(),
         AttentionForward(),

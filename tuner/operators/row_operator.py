@@ -37,14 +37,14 @@ FAMILIES = (
 class RowOperator(Operator):
     """An operator on the rows of matrices; of one matrix ``x`` of logits, where a subclass says nothing else."""
 
-    shape_parameters = (
+    shape_parameters: tuple[ShapeParameter, ...] = (
         ShapeParameter("rows", "rows of the matrix"),
         ShapeParameter("cols", "columns, over which the softmax runs"),
         ShapeParameter("row_stride", "elements from one row to the next, in input and output", default="cols"),
     )
     reduced_axis = "cols"
     full_size_families = ("randn", "one_hot")
-    further_families = ("randn", "masked")
+    further_families: tuple[str, ...] = ("randn", "masked")
     example_shape: ClassVar[Mapping[str, int]] = {"rows": 4096, "cols": 4096}
     # The tensors whose rows change places together in a variation.
     row_tensors: ClassVar[tuple[str, ...]] = ("x", "out")

@@ -28,7 +28,7 @@ _U = FORMATS["fp32"].u
 
 def reference(x: torch.Tensor, profile: PrecisionProfile) -> Reference:
     """The softmax of ``x`` [rows, cols] over its columns, with its bound; of a few hundred rows where it is large."""
-    return Reference({"out": reference_of_rows((x,), nan_rows(x), partial(_block, profile=profile))})
+    return Reference({"out": reference_of_rows((x,), nan_rows(x), partial(probabilities, profile=profile))})
 
 
 def nan_rows(x: torch.Tensor) -> bool:
@@ -36,8 +36,8 @@ def nan_rows(x: torch.Tensor) -> bool:
     return not bool(torch.isfinite(x.amax(dim=1)).all())
 
 
-def _block(x: torch.Tensor, profile: PrecisionProfile) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Expected values, bound and variance of some rows, float64."""
+def probabilities(x: torch.Tensor, profile: PrecisionProfile) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Expected values, bound and variance of some rows: float64, as ``x`` [rows, cols] is."""
     out = FORMATS[profile.output]
     terms = row_terms(x, profile)
     y = terms.y
