@@ -6,8 +6,9 @@ NaN whose payload lies in the dropped bits becomes infinite; casts between bf16 
 integer; ``+ - * /``, comparisons, negation and ``tl.sum`` on bf16 values work on the raw integers. Loads, stores,
 ``tl.where`` and ``tl.max`` (which is taken in fp32) are right.
 
-``repair_bf16_dot`` makes all of these compute in fp32 and round once to nearest even. It changes the interpreter of
-this process alone, and needs ``TRITON_INTERPRET=1`` set before Triton is imported.
+``repair_bf16_dot`` makes all of these compute in fp32 and round once to nearest even. It also lends the interpreter the
+additions through tensor descriptors, which it lacks (up to 3.9). It changes the interpreter of this process alone, and
+needs ``TRITON_INTERPRET=1`` set before Triton is imported.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 import torch
 import triton
 import triton.language as tl
+from triton._C.libtriton import ir
 from triton.runtime import interpreter
 
 from tuner.errors import MissingError
@@ -80,11 +82,13 @@ def bf16_dot_is_wrong() -> bool:
 
 
 def repair_bf16_dot() -> None:
-    """Make the interpreter compute with bf16 values, in ``tl.dot`` and everywhere else; nothing where it does already.
+    """Make the interpreter compute with bf16 values, in ``tl.dot`` and everywhere else, and add through descriptors;
+    nothing where it does already.
 
     Raises:
         MissingError: this process does not interpret, or its interpreter is one that this repair does not know.
     """
+    _lend_reductions(interpreter.InterpreterBuilder)
     if not wrong_bf16_paths():
         return
     builder = interpreter.InterpreterBuilder
@@ -203,3 +207,17 @@ def _patch_reduction(reducer: Any) -> None:
         return type(result)(results)
 
     reducer.apply_impl = apply_impl
+
+
+def _lend_reductions(builder: Any) -> None:
+    """Additions through descriptors, made of what the interpreter has: descriptors' pointers, and atomic additions."""
+    if hasattr(builder, "create_descriptor_reduce") or not hasattr(ir, "DESCRIPTOR_REDUCE_KIND"):
+        return
+
+    def create_descriptor_reduce(self: Any, kind: Any, descriptor: Any, value: Any, indices: list[Any]) -> Any:
+        if kind != ir.DESCRIPTOR_REDUCE_KIND.ADD or value.dtype.scalar != tl.float32:
+            raise NotImplementedError("of the reductions through descriptors, fp32 additions alone are interpreted")
+        places, mask = descriptor.materialize_pointers(indices)
+        return self.create_atomic_rmw(ir.ATOMIC_OP.FADD, places, value, mask, ir.MEM_SEMANTIC.RELAXED, None)
+
+    builder.create_descriptor_reduce = create_descriptor_reduce

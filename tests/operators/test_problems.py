@@ -11,7 +11,7 @@ ATTENTION = {"batch": 2, "heads": 8, "q_len": 100, "head_dim": 64}
 
 
 def test_the_operators_are_known_by_name():
-    assert set(names()) >= {"softmax", "attention_fwd", "attention_decode"}
+    assert set(names()) >= {"softmax", "attention_fwd", "attention_bwd", "attention_decode"}
 
 
 def test_an_unknown_operator_gets_its_close_match():

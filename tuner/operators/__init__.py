@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 
 from tuner.errors import ProblemError
+from tuner.operators.attention_bwd import AttentionBackward
 from tuner.operators.attention_decode import AttentionDecode
 from tuner.operators.attention_fwd import AttentionForward
 from tuner.operators.base import Operator, Option, OutputSpec, ShapeParameter
@@ -29,6 +30,7 @@ _OPERATORS: dict[str, Operator] = {
         CrossEntropy(),
         CrossEntropyBackward(),
         AttentionForward(),
+        AttentionBackward(),
         AttentionDecode(),
     )
 }

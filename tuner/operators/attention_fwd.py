@@ -70,10 +70,10 @@ class AttentionForward(Operator):
     def _validate(self, sizes: Mapping[str, int]) -> None:
         if sizes["heads"] % sizes["kv_heads"]:
             given = f"heads={sizes['heads']} kv_heads={sizes['kv_heads']}"
-            raise ProblemError(f"attention_fwd: kv_heads must divide heads, but got {given}")
+            raise ProblemError(f"{self.name}: kv_heads must divide heads, but got {given}")
         per_token = sizes["batch"] * sizes["heads"] * sizes["head_dim"]
         if per_token * max(sizes["q_len"], sizes["kv_len"]) > LARGEST_TENSOR:
-            raise ProblemError(f"attention_fwd: a tensor must have at most {LARGEST_TENSOR} elements")
+            raise ProblemError(f"{self.name}: a tensor must have at most {LARGEST_TENSOR} elements")
 
     def flops(self, problem: Problem) -> float:
         """Two products of 2 * head_dim operations for every visible pair of query and key."""
