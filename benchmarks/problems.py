@@ -6,6 +6,7 @@ import tuner
 from tuner.problem import Problem
 
 SOFTMAX = [(4096, 1024), (4096, 4096), (4096, 32768), (8192, 131072)]
+CROSS_ENTROPY = [*SOFTMAX, (16384, 50257), (8192, 128256), (128, 151936)]
 # batch, heads, length, head_dim, causal
 ATTENTION = [
     (4, 32, 4096, 128, False),
@@ -18,10 +19,19 @@ ATTENTION = [
 DECODE = [(batch, kv_len, 0) for batch in (1, 8, 64) for kv_len in (4096, 32768, 131072)]
 DECODE += [(64, 4096, 16), (8, 32768, 64)]
 
+# rows, cols, k
+TOPK = [(4096, 1024, 8), (4096, 32768, 8), (8192, 131072, 8), (64, 131072, 8), (4, 131072, 8)]
+TOPK += [(4096, 32768, 1), (4096, 32768, 64), (4096, 32768, 128)]
+
 
 def softmax_problem(rows: int, cols: int, dtype: str = "bf16") -> Problem:
     """Softmax over ``cols``."""
     return tuner.make_problem("softmax", {"rows": rows, "cols": cols}, dtype)
+
+
+def topk_problem(rows: int, cols: int, k: int, dtype: str = "bf16") -> Problem:
+    """The k largest probabilities of the softmax over ``cols``."""
+    return tuner.make_problem("softmax_topk", {"rows": rows, "cols": cols, "k": k}, dtype)
 
 
 def attention_problem(batch: int, heads: int, length: int, head_dim: int, causal: bool, dtype: str = "bf16") -> Problem:
@@ -34,3 +44,8 @@ def decode_problem(batch: int, kv_len: int, page_size: int, dtype: str = "bf16")
     """One new token of each sequence over its cache."""
     shape = {"batch": batch, "heads": 32, "kv_heads": 8, "kv_len": kv_len, "head_dim": 128, "page_size": page_size}
     return tuner.make_problem("attention_decode", shape, dtype)
+
+
+def cross_entropy_problem(rows: int, cols: int, operator: str = "cross_entropy", dtype: str = "bf16") -> Problem:
+    """The cross-entropy over ``cols``, or with ``cross_entropy_bwd`` its gradient."""
+    return tuner.make_problem(operator, {"rows": rows, "cols": cols}, dtype)
