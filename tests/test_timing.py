@@ -180,3 +180,28 @@ def test_a_time_in_which_the_inputs_cannot_be_read_is_not_believed(desk):
     assert desk.plausible(PROBLEM, right, fastest_us=4.5, calls=0).passed  # cut short: nothing was sampled
     desk.device = Device(**{**vars(desk.device), "l2_bytes": 16 * 300 * 5})
     assert desk.plausible(PROBLEM, right, fastest_us=0.1, calls=4).passed  # the copies may stay in the cache
+
+
+def test_an_output_of_integers_must_be_written_again_after_timing(desk):
+    topk = get("softmax_topk")
+    problem = topk.problem({"rows": 16, "cols": 300, "k": 4}, "bf16")
+    desk.problem, desk.operator = problem, topk
+    desk.timer = Timer(topk, problem, 5, l2_bytes=2 * 16 * 300 * 2)
+    seen = set()
+
+    def launch(x, values, indices):
+        top = torch.topk(torch.softmax(x.double(), dim=1), 4)
+        values.copy_(top.values)
+        # Of equal elements, which torch takes as they come, the first column first.
+        indices.copy_(torch.sort(x.float(), dim=1, descending=True, stable=True).indices[:, :4])
+
+    def lazy(x, values, indices):
+        kept = indices.clone()
+        launch(x, values, indices)
+        if x.data_ptr() in seen:
+            indices.copy_(kept)
+        seen.add(x.data_ptr())
+
+    assert timed(desk, launch).passed
+    report = timed(desk, lazy)
+    assert not report.passed and report.output == "indices" and "64 of 64 elements" in report.reason
