@@ -40,6 +40,14 @@ def attention_problem(batch: int, heads: int, length: int, head_dim: int, causal
     return tuner.make_problem("attention_fwd", shape, dtype, {"causal": causal})
 
 
+def attention_bwd_problem(
+    batch: int, heads: int, length: int, head_dim: int, causal: bool, dtype: str = "bf16"
+) -> Problem:
+    """The backward pass of self-attention."""
+    shape = {"batch": batch, "heads": heads, "q_len": length, "head_dim": head_dim}
+    return tuner.make_problem("attention_bwd", shape, dtype, {"causal": causal})
+
+
 def decode_problem(batch: int, kv_len: int, page_size: int, dtype: str = "bf16") -> Problem:
     """One new token of each sequence over its cache."""
     shape = {"batch": batch, "heads": 32, "kv_heads": 8, "kv_len": kv_len, "head_dim": 128, "page_size": page_size}
