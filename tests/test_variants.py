@@ -149,7 +149,7 @@ COMPILED: dict[str, list[Case]] = {
         ("softmax", FEW, "fp32", {}, "template=split_row,SPLITS=8,STREAM_HINTS=true"),
         ("softmax", LONG, "bf16", {}, "template=cooperative,LOAD_STAGES=2,PREFETCH=true,STREAM_HINTS=true"),
         ("softmax", FEW, "fp32", {}, "template=cooperative,SPLITS=16"),
-        ("softmax", LONG, "bf16", {}, "template=cluster,MAX_REGISTERS=40,num_warps=16"),
+        ("softmax", LONG, "bf16", {}, "template=cluster,CLUSTER=4,num_warps=16"),
         ("softmax", LONG, "fp16", {}, "template=cluster,CLUSTER=8,SHARED_HALVES=2,num_warps=8"),
         ("softmax", LONG, "bf16", {}, "template=cluster,SHARED_HALVES=0,num_warps=16"),
         ("softmax", FEW, "fp16", {}, "template=cluster"),
