@@ -119,7 +119,7 @@ def decode_problems(
         return not same_binary or integer_class(length) == integer_class(sizes["kv_len"])
 
     def length(about: int, ragged: bool = True) -> int:
-        return max(sizes["q_len"], _length(about, tile, limit, sizes["kv_len"], fits, ragged))
+        return _length(max(about, sizes["q_len"]), tile, limit, sizes["kv_len"], fits, ragged)
 
     long = min(_LONG_TILES, max(_MANY_TILES, sizes["kv_len"] // tile))
     heads, kv_heads = small_heads(sizes["heads"], sizes["kv_heads"], same_binary)
