@@ -58,6 +58,7 @@ class PythonPackage:
             "_rules.py": rule_text,
             "_device.py": fill("python/_device.py.j2", limits=_limits(selection)),
             "_lookup.py": fill("python/_lookup.py.j2"),
+            "_operator.py": fill("python/_operator.py.j2"),
             "__init__.py": _init(generator, operators, nearest, entries),
             # What names the others is written last.
             "_tables.py": _tables(entries, nearest, rule_text),
