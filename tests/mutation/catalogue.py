@@ -8,6 +8,7 @@ from tests.mutation import (
     attention_masks,
     attention_recurrence,
     attention_values,
+    decode_bugs,
     softmax_loops,
     softmax_masks,
     softmax_recurrence,
@@ -27,6 +28,10 @@ MUTANTS: tuple[Mutant, ...] = (
     *attention_loops.LOOPS,
     *attention_addresses.ADDRESSES,
     *attention_addresses.LAUNCHES,
+    *decode_bugs.RECURRENCE,
+    *decode_bugs.LENGTHS,
+    *decode_bugs.PLACES,
+    *decode_bugs.MERGING,
 )
 
 

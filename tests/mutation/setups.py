@@ -7,6 +7,8 @@ from typing import Any
 from tests.mutation.mutant import Setup
 
 _HEADS = {"batch": 16, "heads": 6, "kv_heads": 2}
+# Two queries of each of two heads to a key/value head; in `single` and `split` head_dim is padded.
+_CACHE = {"batch": 8, "heads": 4, "kv_heads": 2, "q_len": 2, "kv_len": 150}
 _ROWS = {"rows": 300, "cols": 100, "row_stride": 130}
 
 SETUPS: dict[str, dict[str, Setup]] = {
@@ -25,6 +27,11 @@ SETUPS: dict[str, dict[str, Setup]] = {
         "descriptor": Setup(
             {**_HEADS, "q_len": 150, "kv_len": 250, "head_dim": 32}, "BLOCK_M=64,BLOCK_N=32,KV_STAGES=2,num_warps=4"
         ),
+    },
+    "attention_decode": {
+        "single": Setup({**_CACHE, "head_dim": 48}, "BLOCK_N=32,num_warps=2,num_stages=2"),
+        "split": Setup({**_CACHE, "head_dim": 48}, "SPLITS=2,BLOCK_N=32,num_warps=2,num_stages=2"),
+        "descriptor": Setup({**_CACHE, "head_dim": 32}, "SPLITS=2,BLOCK_N=32,num_warps=4,num_stages=2"),
     },
 }
 CAUSAL_SHAPE: dict[str, int] = {"q_len": 250, "kv_len": 250}
