@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
+import runpy
 
 import pytest
 import torch
@@ -87,8 +86,11 @@ def test_its_own_families_are_of_equal_elements_and_of_neighbours():
     at = problem("fp16", cols=4000, row_stride=4000, k=8)
     x = TOPK.make_inputs(at, "ties", 3, "cpu")["x"]
     assert int((x[1] == 1.0).sum()) > 200 and float(x[1].max()) == 1.0
-    zeros = x[2][x[2] == 0.0]
-    assert float(x[2].max()) == 0.0 and 100 < int(torch.signbit(zeros).sum()) < len(zeros) - 100
+    zeros = x[0][x[0] == 0.0]
+    assert float(x[0].max()) == 0.0 and 100 < int(torch.signbit(zeros).sum()) < len(zeros) - 100
+    slope = TOPK.make_inputs(at, "slope", 3, "cpu")["x"]
+    thirds = [float(part.max()) for part in slope[0].split(1334)]
+    assert all(0.5 < after - before < 2.5 for before, after in zip(thirds, thirds[1:], strict=False))
     _, indices = by_sorting(TOPK.make_inputs(at, "clustered", 3, "cpu")["x"], 8)
     together, apart = indices[2].sort().values, indices[1].sort().values
     assert int(together[-1] - together[0]) < 16
@@ -137,11 +139,13 @@ def test_in_the_interpreter_k_is_small(k, interpreted):
     assert {p.sizes["k"] for p in TOPK.check_problems(at, {"cols": 64}, {}, same_binary=False)} == {interpreted}
 
 
-@pytest.mark.parametrize("k", [1, 5, 8])
-def test_the_plan_shows_every_classical_error(k):
-    at = problem(rows=40, cols=301, k=k)
-    checks = plan(TOPK, at, {"cols": 64}, {}, BF16, full_size=False)
-    assert len(TOPK.classical_errors(checks.checks[0].problem, checks.tiles)) == (20 if k == 1 else 22)
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+@pytest.mark.parametrize(("rows", "k", "tile"), [(1, 1, 64), (1, 5, 64), (1, 8, 2048), (40, 1, 64), (40, 8, 64)])
+def test_the_plan_shows_every_classical_error(rows, k, tile, dtype):
+    at = problem(dtype, rows=rows, k=k)
+    checks = plan(TOPK, at, {"cols": tile}, {}, PrecisionProfile(dtype, dtype, tiles=4), full_size=False)
+    errors = TOPK.classical_errors(checks.checks[0].problem, checks.tiles)
+    assert len(errors) == 19 + (k > 1) * 2 + (rows > 1)
     assert hidden_errors(TOPK, checks, "cpu", 0, ReferenceCache()) == ()
 
 
@@ -201,10 +205,12 @@ def launch(x, values, indices):
 @pytest.mark.parametrize(
     ("factor", "shift", "status", "word"), [("1.0", "0", 0, "OK"), ("1.02", "0", 1, "WRONG"), ("1.0", "1", 1, "WRONG")]
 )
-def test_the_self_check_of_a_standalone_file(tmp_path, factor, shift, status, word):
+def test_the_self_check_of_a_standalone_file(tmp_path, capsys, factor, shift, status, word):
     path = tmp_path / "standalone.py"
     source = SOURCE.replace("FACTOR", factor).replace("SHIFT", shift)
     path.write_text(source + TOPK.self_check(problem(rows=5000)))
-    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert done.returncode == status, done.stderr
-    assert f": {word}" in done.stdout and "top 5 of 64 x 301" in done.stdout
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(path), run_name="__main__")
+    printed = capsys.readouterr().out
+    assert ended.value.code == status
+    assert f": {word}" in printed and "top 5 of 64 x 301" in printed

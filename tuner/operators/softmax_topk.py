@@ -54,7 +54,7 @@ class SoftmaxTopK(RowOperator):
         return self.elements(problem) * size + self._found(problem) * (size + _INDEX_BYTES)
 
     def families(self, problem: Problem) -> tuple[str, ...]:
-        return (*FAMILIES, "ties", "clustered")
+        return (*FAMILIES, "slope", "ties", "clustered")
 
     def make_inputs(self, problem: Problem, family: str, seed: int, device: str) -> dict[str, torch.Tensor]:
         from tuner.operators.topk_inputs import make

@@ -1,8 +1,11 @@
-"""Input families of the softmax with top-k: those of the softmax (``softmax_inputs``), and two of its own.
+"""Input families of the softmax with top-k: those of the softmax (``softmax_inputs``), and three of its own.
+
+Each shows in its first row what it is for, since a problem may have no other.
 
 =========== ========================================================================================================
-ties        multiples of 1/2, so that many elements are equal, of a sign each where they are 0; in a third of the rows
-            the largest is 1, hundreds of times over all tiles, and in another third 0.0 and -0.0
+slope       the maximum grows by a few nats over the row, so that what is seen first counts in the sum, rescaled
+ties        multiples of 1/2, so that many elements are equal; in a third of the rows the largest are 0.0 and -0.0, in
+            another third 1, hundreds of times over all tiles
 clustered   the largest elements lie together, twice k of them from a column on that differs from row to row, or
             each 1024 columns from the last: what looks at one element of a group, or of a lane of tiles, misses some
 =========== ========================================================================================================
@@ -20,6 +23,7 @@ from tuner.problem import Problem
 
 _APART = 1024
 _ABOVE = 20.0
+_SLOPE = 4.0
 
 
 def make(problem: Problem, family: str, seed: int, device: str) -> dict[str, torch.Tensor]:
@@ -32,9 +36,13 @@ def make(problem: Problem, family: str, seed: int, device: str) -> dict[str, tor
     return {"x": x.copy_(_FILLS[family](x.float(), row, column, problem.sizes["k"]))}
 
 
+def _slope(x: torch.Tensor, row: torch.Tensor, column: torch.Tensor, k: int) -> torch.Tensor:
+    return 0.1 * x + _SLOPE * column / x.shape[1]
+
+
 def _ties(x: torch.Tensor, row: torch.Tensor, column: torch.Tensor, k: int) -> torch.Tensor:
     x = torch.where(row % 3 == 1, x.clamp(max=1.0), x)
-    x = torch.where(row % 3 == 2, -x.abs(), x)
+    x = torch.where(row % 3 == 0, -x.abs(), x)
     x = (2.0 * x).round() / 2.0
     return torch.where(x == 0.0, torch.where((column * 7919 + row) % 3 == 0, 0.0, -0.0), x)
 
@@ -47,6 +55,7 @@ def _clustered(x: torch.Tensor, row: torch.Tensor, column: torch.Tensor, k: int)
 
 
 _FILLS: dict[str, Callable[[torch.Tensor, torch.Tensor, torch.Tensor, int], torch.Tensor]] = {
+    "slope": _slope,
     "ties": _ties,
     "clustered": _clustered,
 }

@@ -64,7 +64,7 @@ def _value(keys, DTYPE: tl.constexpr, WIDE: tl.constexpr):
 
 @triton.jit
 def _largest(keys, COUNT: tl.constexpr, WIDE: tl.constexpr):
-    """The COUNT largest of ``keys`` [N], which differ, in descending order."""
+    """The COUNT largest of ``keys`` [N], in descending order; equal ones count as one."""
     NONE: tl.constexpr = -9223372036854775808 if WIDE else -2147483648
     slot = tl.arange(0, COUNT)
     found = tl.zeros([COUNT], keys.dtype)

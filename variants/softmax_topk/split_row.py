@@ -65,7 +65,7 @@ def _value(keys, DTYPE: tl.constexpr, WIDE: tl.constexpr):
 
 @triton.jit
 def _largest(keys, COUNT: tl.constexpr, WIDE: tl.constexpr):
-    """The COUNT largest of ``keys`` [N], which differ, in descending order."""
+    """The COUNT largest of ``keys`` [N], in descending order; equal ones count as one."""
     NONE: tl.constexpr = -9223372036854775808 if WIDE else -2147483648
     slot = tl.arange(0, COUNT)
     found = tl.zeros([COUNT], keys.dtype)
@@ -136,9 +136,8 @@ def softmax_topk_split_partial_kernel(
         searched = start + tl.arange(0, STEP)
         col = searched[:, None, None] * BLOCK_COLS + chosen[None, :, None] * GROUP + inner[None, None, :]
         x = tl.load(x_row + col, mask=col < cols, other=float("-inf"))
-        # Tiles past the end are the next split's.
-        keys = tl.where((searched < end)[:, None, None], _keys(x, col, WIDE), NONE)
-        keys = tl.reshape(keys, [STEP * SLOTS * GROUP])
+        # Tiles past the end are the next split's; what is found twice has one key, and is merged into one.
+        keys = tl.reshape(_keys(x, col, WIDE), [STEP * SLOTS * GROUP])
         top = tl.max(keys, axis=0)
         least = tl.min(kept, axis=0)
         while top > tl.maximum(least, floor):
