@@ -14,11 +14,12 @@ ALL_DTYPES = ("bf16", "fp16", "fp32")
 class Setup:
     """Where a template is checked: the problem that it is tuned for (the check makes small ones of it), and a config.
 
-    Small blocks, ragged lengths, strided rows, several heads to a key/value head.
+    Small blocks, ragged lengths, strided rows, several heads to a key/value head. ``options``: the problem's.
     """
 
     shape: Mapping[str, int]
     config: str
+    options: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

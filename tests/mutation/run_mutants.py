@@ -64,7 +64,7 @@ def _place(
 ) -> _Place:
     setup = SETUPS[operator][template]
     sizes = {**setup.shape, **(CAUSAL_SHAPE if causal else {}), **dict(shape)}
-    problem = get(operator).problem(sizes, dtype, options(causal))
+    problem = get(operator).problem(sizes, dtype, {**setup.options, **options(causal)})
     space = load_space(operator).bind(problem, target("h200"))
     config = space.parse(",".join(filter(None, [f"template={template}", setup.config, more])))
     honest = render(space.template(config), dict(config.switches), triton.__version__).source

@@ -10,14 +10,29 @@ _HEADS = {"batch": 16, "heads": 6, "kv_heads": 2}
 # Two queries of each of two heads to a key/value head; in `single` and `split` head_dim is padded.
 _CACHE = {"batch": 8, "heads": 4, "kv_heads": 2, "q_len": 2, "kv_len": 150}
 _ROWS = {"rows": 300, "cols": 100, "row_stride": 130}
+_TILED_ROWS = {"rows": 300, "cols": 2500, "row_stride": 2530}
+_TILED_ROW = {**_TILED_ROWS, "rows": 1}
+_SMOOTHED = {"label_smoothing": 0.125, "z_loss": 2.0**-9}
+_LONG_ROWS = {"rows": 30, "cols": 8200, "row_stride": 8230}
+_LONG_ROW = {**_LONG_ROWS, "rows": 1}  # the others add much time and little else
 
 SETUPS: dict[str, dict[str, Setup]] = {
     "softmax": {
         "whole_row": Setup(_ROWS, "num_warps=1"),
         "several_rows": Setup(_ROWS, "ROWS_PER_PROGRAM=4,num_warps=1"),
         "persistent": Setup({"rows": 300, "cols": 200, "row_stride": 230}, "num_warps=2"),
-        "online": Setup({"rows": 300, "cols": 2500, "row_stride": 2530}, "BLOCK_COLS=1024,num_warps=4"),
-        "split_row": Setup({"rows": 30, "cols": 8200, "row_stride": 8230}, "BLOCK_COLS=1024,SPLITS=2,num_warps=4"),
+        "online": Setup(_TILED_ROWS, "BLOCK_COLS=1024,num_warps=4"),
+        "split_row": Setup(_LONG_ROWS, "BLOCK_COLS=1024,SPLITS=2,num_warps=4"),
+    },
+    "cross_entropy": {
+        "whole_row": Setup(_ROWS, "num_warps=1"),
+        # A row that is realigned, where there are others.
+        "online": Setup(_TILED_ROW, "BLOCK_COLS=1024,num_warps=4", _SMOOTHED),
+        "split_row": Setup(_LONG_ROW, "BLOCK_COLS=1024,SPLITS=4,num_warps=4", _SMOOTHED),
+    },
+    "cross_entropy_bwd": {
+        "row_tiles": Setup(_TILED_ROW, "BLOCK_COLS=512,num_warps=1", _SMOOTHED),
+        "row_loop": Setup(_TILED_ROW, "BLOCK_COLS=1024,num_warps=4", _SMOOTHED),
     },
     "attention_fwd": {
         # head_dim is padded here.
