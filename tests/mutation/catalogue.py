@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.mutation import (
     attention_addresses,
+    attention_bwd_mutants,
     attention_loops,
     attention_masks,
     attention_recurrence,
@@ -32,6 +33,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *attention_loops.LOOPS,
     *attention_addresses.ADDRESSES,
     *attention_addresses.LAUNCHES,
+    *attention_bwd_mutants.MUTANTS,
     *decode_bugs.RECURRENCE,
     *decode_bugs.LENGTHS,
     *decode_bugs.PLACES,

@@ -9,6 +9,7 @@ from tests.mutation.mutant import Setup
 _HEADS = {"batch": 16, "heads": 6, "kv_heads": 2}
 # Two queries of each of two heads to a key/value head; in `single` and `split` head_dim is padded.
 _CACHE = {"batch": 8, "heads": 4, "kv_heads": 2, "q_len": 2, "kv_len": 150}
+_GRADIENTS = {"batch": 2, "heads": 6, "kv_heads": 2, "q_len": 150, "kv_len": 250}
 _ROWS = {"rows": 300, "cols": 100, "row_stride": 130}
 _TILED_ROWS = {"rows": 300, "cols": 2500, "row_stride": 2530}
 _TILED_ROW = {**_TILED_ROWS, "rows": 1}
@@ -33,6 +34,14 @@ SETUPS: dict[str, dict[str, Setup]] = {
     "cross_entropy_bwd": {
         "row_tiles": Setup(_TILED_ROW, "BLOCK_COLS=512,num_warps=1", _SMOOTHED),
         "row_loop": Setup(_TILED_ROW, "BLOCK_COLS=1024,num_warps=4", _SMOOTHED),
+    },
+    "attention_bwd": {
+        # head_dim is padded here.
+        "split": Setup(
+            {**_GRADIENTS, "head_dim": 24},
+            "KEYS_BLOCK_M=16,KEYS_BLOCK_N=32,QUERIES_BLOCK_M=32,QUERIES_BLOCK_N=16,num_warps=1,num_stages=1",
+        ),
+        "fused": Setup({**_GRADIENTS, "head_dim": 32}, "BLOCK_M=32,BLOCK_N=64,Q_STAGES=2,num_warps=4"),
     },
     "attention_fwd": {
         # head_dim is padded here.
