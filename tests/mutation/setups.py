@@ -43,6 +43,20 @@ SETUPS: dict[str, dict[str, Setup]] = {
         ),
         "fused": Setup({**_GRADIENTS, "head_dim": 32}, "BLOCK_M=32,BLOCK_N=64,Q_STAGES=2,num_warps=4"),
     },
+    "log_softmax": {
+        "whole_row": Setup(_ROWS, "num_warps=1"),
+        "online": Setup(_TILED_ROWS, "BLOCK_COLS=1024,num_warps=4"),
+        "split_row": Setup(_LONG_ROW, "BLOCK_COLS=1024,SPLITS=2,num_warps=4"),
+    },
+    "logsumexp": {
+        "whole_row": Setup(_ROWS, "num_warps=1"),
+        "online": Setup(_TILED_ROWS, "BLOCK_COLS=1024,num_warps=4"),
+        "split_row": Setup(_LONG_ROW, "BLOCK_COLS=1024,SPLITS=2,num_warps=4"),
+    },
+    "softmax_bwd": {
+        "whole_row": Setup({"rows": 300, "cols": 600, "row_stride": 630}, "num_warps=1"),
+        "two_pass": Setup(_TILED_ROWS, "BLOCK_COLS=1024,num_warps=4"),
+    },
     "attention_fwd": {
         # head_dim is padded here.
         "pointer": Setup(

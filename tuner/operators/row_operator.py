@@ -33,6 +33,9 @@ FAMILIES = (
 )
 """Of logits ``x`` (``tuner.operators.softmax_inputs``)."""
 
+FAMILIES_OF_SUMS = (*FAMILIES, "climbing")
+"""Where what is written is the sum of a row, or its logarithm, of which roundings hide more."""
+
 
 class RowOperator(Operator):
     """An operator on the rows of matrices; of one matrix ``x`` of logits, where a subclass says nothing else."""

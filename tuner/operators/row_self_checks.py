@@ -23,7 +23,7 @@ _ROWS = """if __name__ == "__main__":
     worst = int((error / tolerance).nan_to_num(nan=float("inf")).argmax())
     right = bool((error <= tolerance).all())
     # Triton's interpreter truncates to bf16 and multiplies its bits: there, an error in bf16 says nothing.
-    judged = os.environ.get("TRITON_INTERPRET") != "1" or {dtype} != torch.bfloat16
+    judged = os.environ.get("TRITON_INTERPRET") != "1" or {given}.dtype != torch.bfloat16
     verdict = ("OK" if right else "WRONG") if judged else "not judged: bf16 needs a GPU, the interpreter gets it wrong"
     print(f"{operator} {{rows}} x {{cols}} on {{device}}: error {{error.flatten()[worst]:.3e}}, tolerance there "
           f"{{tolerance.flatten()[worst]:.3e}}: {{verdict}}")
@@ -83,9 +83,9 @@ def _filled(problem: Problem, inputs: str, tensors: str, output: str, reference:
         rows=max(1, min(s["rows"], _MOST_ROWS, _MOST_ELEMENTS // s["cols"])),
         cols=s["cols"],
         row_stride=s["row_stride"],
-        dtype=dtype,
         inputs=inputs.replace("{dtype}", dtype),
         tensors=tensors,
+        given=tensors.partition(",")[0],
         output=output,
         reference=reference,
     )

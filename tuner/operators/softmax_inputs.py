@@ -7,6 +7,8 @@ masked          -inf entries: the first half of a row, all of them, all but the 
                 200 lower, so that a maximum of 0 that a guard leaves behind underflows it
 rising          the maximum grows in every tile, by tens of nats over three tiles
 falling         the maximum falls by more than 128 / log2(e) nats per tile of three, so that a wrong alpha overflows
+climbing        the maximum grows by 3 to 5 over the row, so that every tile has a share in the sum and an error of alpha
+                stays (only where the sum itself is seen, or its logarithm)
 very_negative   every value far below any finite sentinel that fits the format
 one_hot         one value decides the row, in another column of every row; a third of the rows lie 300 lower, so that
                 the maximum of another row underflows them
@@ -100,6 +102,10 @@ def _rising(x: torch.Tensor, row: torch.Tensor, dtype: str) -> torch.Tensor:
     return x + _RISE * _place(x)
 
 
+def _climbing(x: torch.Tensor, row: torch.Tensor, dtype: str) -> torch.Tensor:
+    return 0.1 * x + (3.0 + row % 3) * _place(x)
+
+
 def _falling(x: torch.Tensor, row: torch.Tensor, dtype: str) -> torch.Tensor:
     return x - _FALL * _place(x)
 
@@ -140,6 +146,7 @@ _FILLS: dict[str, Fill] = {
     "lowest": _lowest,
     "plateau": _plateau,
     "rising": _rising,
+    "climbing": _climbing,
     "falling": _falling,
     "very_negative": _very_negative,
     "one_hot": _one_hot,
