@@ -7,7 +7,7 @@ masked          -inf entries: the first half of a row, all of them, all but the 
                 200 lower, so that a maximum of 0 that a guard leaves behind underflows it
 rising          the maximum grows in every tile, by tens of nats over three tiles
 falling         the maximum falls by more than 128 / log2(e) nats per tile of three, so that a wrong alpha overflows
-climbing        the maximum grows by 3 to 5 over the row, so that every tile has a share in the sum and an error of alpha
+climbing        the maximum grows by 3 to 5 over the row: every tile has a share in the sum, and an error of alpha
                 stays (only where the sum itself is seen, or its logarithm)
 very_negative   every value far below any finite sentinel that fits the format
 one_hot         one value decides the row, in another column of every row; a third of the rows lie 300 lower, so that
