@@ -88,3 +88,17 @@ def test_what_is_not_in_the_space_is_left_out():
     foreign = Config("online", (), (("BLOCK_COLS", 3),), ("BLOCK_COLS",))
     proposer = make_proposer(wanted, similar=[foreign])
     assert "similar" not in {p.source for _ in range(8) if (p := proposer.ask())}
+
+
+def decode(kv_len: int, page_size: int) -> BoundSpace:
+    shape = {"batch": 1, "heads": 32, "kv_heads": 8, "kv_len": kv_len, "head_dim": 128, "page_size": page_size}
+    return load_space("attention_decode").bind(get("attention_decode").problem(shape, "bf16"), target("h200"))
+
+
+def test_a_size_of_0_is_unlike_every_other_and_like_itself(store):
+    paged, whole, wanted = decode(32768, 16), decode(4096, 0), decode(32768, 0)
+    theirs = [config for config in paged.configs() if config not in paged.plain()]
+    ours = [config for config in whole.configs() if config not in whole.plain()]
+    crown(store, paged, theirs[0])
+    crown(store, whole, ours[-1])
+    assert similar_winners(store, wanted)[0] == wanted.nearest(ours[-1])
