@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -115,8 +115,18 @@ def made(makers: dict[str, Callable[[], Call]], problem: Problem) -> dict[str, C
     return calls
 
 
-def measured(problem: Problem, db: str) -> dict[str, Any] | None:
-    """The winner's label and the times in milliseconds by name; None where nothing is stored for the problem."""
+def peers_of(operator: str) -> Callable[[Tensors], dict[str, Callable[[], Call]]]:
+    """What makes the peers of ``operator`` from its inputs."""
+    return forward_peers if operator == "cross_entropy" else backward_peers
+
+
+def measured(
+    problem: Problem, db: str, peers: Callable[[Tensors], dict[str, Callable[[], Call]]]
+) -> dict[str, Any] | None:
+    """The winner's label and the times in milliseconds by name; None where nothing is stored for the problem.
+
+    ``peers``: from the problem's inputs, what makes a call of each peer, by name.
+    """
     if tuner.best(problem, db=db) is None:
         print(f"nothing is stored for {problem.label}; tune it, or give --tune-seconds", flush=True)
         return None
@@ -126,20 +136,18 @@ def measured(problem: Problem, db: str) -> dict[str, Any] | None:
     specs = operator.output_specs(problem)
     outputs = {name: empty(spec.shape, spec.dtype, "cuda", spec.strides) for name, spec in specs.items()}
     ours = caller(module, **inputs, **outputs, **operator.scalars(problem))
-    peers = forward_peers if problem.operator == "cross_entropy" else backward_peers
     calls = {"tuner": as_graph(ours)} | running(made(peers(inputs), problem), problem)
     return {"config": label, "ms": interleaved_ms(calls)}
 
 
 def rates(problem: Problem, ms: dict[str, float]) -> dict[str, float]:
-    """TB/s by name: the logits read once, and for the gradient written once."""
+    """TB/s by name: every input read once, and every output written once."""
     moved = get(problem.operator).bytes_moved(problem)
     return {name: moved / time / 1e9 for name, time in ms.items()}
 
 
-def table(operator: str, rows: list[dict[str, Any]], copy: float) -> str:
+def table(operator: str, rows: list[dict[str, Any]], copy: float, peers: Sequence[str]) -> str:
     """TB/s of ``rows`` in Markdown; ``-`` where a peer did not run. ``copy``: of a large copy, in TB/s."""
-    peers = FORWARD_PEERS if operator == "cross_entropy" else BACKWARD_PEERS
     head = ["rows", "cols", "us", "TB/s", "of copy", *peers, "of the best peer"]
     lines = [f"{operator}, TB/s", "", f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for row in rows:
@@ -171,7 +179,7 @@ def main() -> None:
     for name in operators:
         for rows, cols in shapes:
             problem = cross_entropy_problem(rows, cols, name)
-            result = measured(problem, arguments.db)
+            result = measured(problem, arguments.db, peers_of(name))
             # What a problem takes must be free before the next.
             gc.collect()
             torch.cuda.empty_cache()
@@ -182,8 +190,8 @@ def main() -> None:
             found[name].append(row | {"config": result["config"]})
             print(f"{problem.label}: {rate['tuner']:.2f} TB/s  {result['config']}", flush=True)
             arguments.out.write_text(json.dumps({"copy": copy, **found}, indent=1))
-    for name in operators:
-        print(f"\n{table(name, found[name], copy)}")
+    for name, peers in zip(operators, (FORWARD_PEERS, BACKWARD_PEERS), strict=True):
+        print(f"\n{table(name, found[name], copy, peers)}")
 
 
 if __name__ == "__main__":

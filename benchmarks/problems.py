@@ -29,6 +29,11 @@ def softmax_problem(rows: int, cols: int, dtype: str = "bf16") -> Problem:
     return tuner.make_problem("softmax", {"rows": rows, "cols": cols}, dtype)
 
 
+def row_problem(operator: str, rows: int, cols: int, dtype: str = "bf16") -> Problem:
+    """``log_softmax``, ``logsumexp`` or ``softmax_bwd`` over ``cols``."""
+    return tuner.make_problem(operator, {"rows": rows, "cols": cols}, dtype)
+
+
 def topk_problem(rows: int, cols: int, k: int, dtype: str = "bf16") -> Problem:
     """The k largest probabilities of the softmax over ``cols``."""
     return tuner.make_problem("softmax_topk", {"rows": rows, "cols": cols, "k": k}, dtype)
