@@ -18,6 +18,7 @@ from tests.mutation import (
     softmax_masks,
     softmax_recurrence,
     softmax_values,
+    topk_bugs,
 )
 from tests.mutation.mutant import Mutant, Run
 
@@ -31,6 +32,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *softmax_bwd_mutants.MUTANTS,
     *cross_entropy_mutants.MUTANTS,
     *cross_entropy_bwd_mutants.MUTANTS,
+    *topk_bugs.BUGS,
     *attention_recurrence.RECURRENCE,
     *attention_masks.MASKS,
     *attention_values.VALUES,

@@ -57,6 +57,11 @@ SETUPS: dict[str, dict[str, Setup]] = {
         "whole_row": Setup({"rows": 300, "cols": 600, "row_stride": 630}, "num_warps=1"),
         "two_pass": Setup(_TILED_ROWS, "BLOCK_COLS=1024,num_warps=4"),
     },
+    "softmax_topk": {
+        "whole_row": Setup({**_ROWS, "k": 3}, "num_warps=1"),
+        "online": Setup({"rows": 1, "cols": 1300, "k": 3, "row_stride": 1330}, "BLOCK_COLS=512,num_warps=1"),
+        "split_row": Setup({**_LONG_ROW, "k": 3}, "BLOCK_COLS=1024,SPLITS=2,num_warps=2"),
+    },
     "attention_fwd": {
         # head_dim is padded here.
         "pointer": Setup(

@@ -45,16 +45,6 @@ ORDER = (
         dtypes=HALF,
     ),
     _bug(
-        "minus_zero_below_zero_in_32_bits",
-        "-0.0 comes after 0.0, whatever their columns",
-        (
-            Change("-2147483648 - bits", "-1 - (bits & 2147483647)", function="_order"),
-            Change("-2147483648 - order", "-2147483648 - order - 1", function="_value"),
-        ),
-        ("whole_row",),
-        dtypes=("fp32",),
-    ),
-    _bug(
         "last_of_equals_first",
         "of equal elements the last column comes first",
         (Change("65535 - place", "place"), Change("65535 - (keys & 65535)", "keys & 65535")),

@@ -88,9 +88,6 @@ def test_its_own_families_are_of_equal_elements_and_of_neighbours():
     assert int((x[1] == 1.0).sum()) > 200 and float(x[1].max()) == 1.0
     zeros = x[0][x[0] == 0.0]
     assert float(x[0].max()) == 0.0 and 100 < int(torch.signbit(zeros).sum()) < len(zeros) - 100
-    slope = TOPK.make_inputs(at, "slope", 3, "cpu")["x"]
-    thirds = [float(part.max()) for part in slope[0].split(1334)]
-    assert all(0.5 < after - before < 2.5 for before, after in zip(thirds, thirds[1:], strict=False))
     _, indices = by_sorting(TOPK.make_inputs(at, "clustered", 3, "cpu")["x"], 8)
     together, apart = indices[2].sort().values, indices[1].sort().values
     assert int(together[-1] - together[0]) < 16

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tuner.errors import ProblemError
 from tuner.operators.base import OutputSpec, ShapeParameter, itemsize
-from tuner.operators.row_operator import FAMILIES, RowOperator
+from tuner.operators.row_operator import FAMILIES_OF_SUMS, RowOperator
 from tuner.precision import PrecisionProfile
 from tuner.problem import Problem
 
@@ -54,7 +54,7 @@ class SoftmaxTopK(RowOperator):
         return self.elements(problem) * size + self._found(problem) * (size + _INDEX_BYTES)
 
     def families(self, problem: Problem) -> tuple[str, ...]:
-        return (*FAMILIES, "slope", "ties", "clustered")
+        return (*FAMILIES_OF_SUMS, "ties", "clustered")
 
     def make_inputs(self, problem: Problem, family: str, seed: int, device: str) -> dict[str, torch.Tensor]:
         from tuner.operators.topk_inputs import make

@@ -1,9 +1,8 @@
-"""Input families of the softmax with top-k: those of the softmax (``softmax_inputs``), and three of its own.
+"""Input families of the softmax with top-k: those of the softmax (``softmax_inputs``), and two of its own.
 
 Each shows in its first row what it is for, since a problem may have no other.
 
 =========== ========================================================================================================
-slope       the maximum grows by a few nats over the row, so that what is seen first counts in the sum, rescaled
 ties        multiples of 1/2, so that many elements are equal; in a third of the rows the largest are 0.0 and -0.0, in
             another third 1, hundreds of times over all tiles
 clustered   the largest elements lie together, twice k of them from a column on that differs from row to row, or
@@ -23,7 +22,6 @@ from tuner.problem import Problem
 
 _APART = 1024
 _ABOVE = 20.0
-_SLOPE = 4.0
 
 
 def make(problem: Problem, family: str, seed: int, device: str) -> dict[str, torch.Tensor]:
@@ -34,10 +32,6 @@ def make(problem: Problem, family: str, seed: int, device: str) -> dict[str, tor
     row = torch.arange(x.shape[0], device=x.device)[:, None]
     column = torch.arange(x.shape[1], device=x.device)[None, :]
     return {"x": x.copy_(_FILLS[family](x.float(), row, column, problem.sizes["k"]))}
-
-
-def _slope(x: torch.Tensor, row: torch.Tensor, column: torch.Tensor, k: int) -> torch.Tensor:
-    return 0.1 * x + _SLOPE * column / x.shape[1]
 
 
 def _ties(x: torch.Tensor, row: torch.Tensor, column: torch.Tensor, k: int) -> torch.Tensor:
@@ -55,7 +49,6 @@ def _clustered(x: torch.Tensor, row: torch.Tensor, column: torch.Tensor, k: int)
 
 
 _FILLS: dict[str, Callable[[torch.Tensor, torch.Tensor, torch.Tensor, int], torch.Tensor]] = {
-    "slope": _slope,
     "ties": _ties,
     "clustered": _clustered,
 }
