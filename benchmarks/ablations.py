@@ -1,10 +1,11 @@
-"""What each structural choice is worth: the best time with it over the best time of all, in Markdown, from stored studies.
+"""What each structural choice is worth, from stored studies: the best time with it over the best time, in Markdown.
 
     python -m benchmarks.ablations --db tuner.db
 
-Of every problem the study with the most trials counts, one column a problem. A cell says how the best config with that
-template, or with that value of a parameter of it, compares with the study's best (1.00: it is the best), and in brackets
-how many configs with it were tried; ``-`` where none has a time. Few tried mean that the sampler turned away early.
+Of every problem the study with the most trials counts, one column a problem. A cell says how the best config with
+that template, or with that value of a parameter of it, compares with the study's best (1.00: it is the best), and in
+brackets how many configs with it were tried; ``-`` where none has a time. Few tried mean that the sampler turned away
+early.
 """
 
 from __future__ import annotations

@@ -118,29 +118,43 @@ def attention_table(db: str) -> list[dict[str, Any]]:
     return table
 
 
-def main() -> None:
-    """Measure, print, write."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--db", required=True)
-    parser.add_argument("--out", type=Path, required=True)
-    arguments = parser.parse_args()
-    copy = copy_bandwidth() / 1e12
-    print(f"copy {copy:.2f} TB/s")
-    softmax = softmax_table(arguments.db)
-    for row in softmax:
+def print_softmax(table: list[dict[str, Any]], copy: float) -> None:
+    """A line a shape. ``copy`` in TB/s."""
+    for row in table:
         share = row["tuner"] / copy
         peers = "  ".join(f"{name} {row[name]:.2f}" for name in row if name not in ("rows", "cols", "config", "tuner"))
         print(f"softmax {row['rows']}x{row['cols']}: {row['tuner']:.2f} TB/s ({share:.2f} of copy)  {peers}")
-    attention = attention_table(arguments.db)
-    for row in attention:
+
+
+def print_attention(table: list[dict[str, Any]]) -> None:
+    """A line a shape, and the mean of the ratios to cuDNN."""
+    for row in table:
         ratio = row["tuner"] / row["sdpa_cudnn"]
         print(
             f"attention {row['shape']} {'causal' if row['causal'] else 'full'}: {row['tuner']:.0f} TFLOP/s  "
             f"flash {row['sdpa_flash']:.0f}  cudnn {row['sdpa_cudnn']:.0f}  ({ratio:.2f} of cudnn)"
         )
-    mean = statistics.mean(row["tuner"] / row["sdpa_cudnn"] for row in attention)
+    mean = statistics.mean(row["tuner"] / row["sdpa_cudnn"] for row in table)
     print(f"attention: {mean:.3f} of cudnn on average")
-    arguments.out.write_text(json.dumps({"copy": copy, "softmax": softmax, "attention": attention}, indent=1))
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--db", required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--only", choices=("softmax", "attention_fwd"), help="one operator; default: both")
+    arguments = parser.parse_args()
+    copy = copy_bandwidth() / 1e12
+    print(f"copy {copy:.2f} TB/s")
+    tables: dict[str, Any] = {"copy": copy}
+    if arguments.only != "attention_fwd":
+        tables["softmax"] = softmax_table(arguments.db)
+        print_softmax(tables["softmax"], copy)
+    if arguments.only != "softmax":
+        tables["attention"] = attention_table(arguments.db)
+        print_attention(tables["attention"])
+    arguments.out.write_text(json.dumps(tables, indent=1))
 
 
 if __name__ == "__main__":

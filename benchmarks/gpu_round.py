@@ -120,7 +120,7 @@ def results_page(
             "| rows x columns | tuner | of copy | torch | Inductor | Liger | copy, same size | config |",
             "|---|---|---|---|---|---|---|---|",
         ]
-        for row in compare["softmax"]:
+        for row in compare.get("softmax", []):
             liger = f"{row['liger']:.2f}" if "liger" in row else "refuses"
             lines.append(
                 f"| {row['rows']} x {row['cols']} | **{row['tuner']:.2f}** | {row['tuner'] / copy:.2f} | "
@@ -136,14 +136,14 @@ def results_page(
             "|---|---|---|---|---|---|---|",
         ]
         ratios = []
-        for row in compare["attention"]:
+        for row in compare.get("attention", []):
             ratios.append(row["tuner"] / row["sdpa_cudnn"])
             shape = " ".join(str(n) for n in row["shape"])
             lines.append(
                 f"| {shape} | {'causal' if row['causal'] else 'full'} | **{row['tuner']:.0f}** | "
                 f"{row['sdpa_flash']:.0f} | {row['sdpa_cudnn']:.0f} | {ratios[-1]:.2f} | `{row['config']}` |"
             )
-        lines += ["", f"On average {sum(ratios) / len(ratios):.3f} of cuDNN.", ""]
+        lines += ["", f"On average {sum(ratios) / max(1, len(ratios)):.3f} of cuDNN.", ""]
     if speed:
         lines += [
             "## Search, attention 4 32 4096 128 full",
