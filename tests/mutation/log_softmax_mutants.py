@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.mutation.mutant import Changes, Mutant, mutant
 from tests.mutation.rewriting import Change
-from tests.mutation.softmax_templates import EXP2, HALF, INF, LOAD, NARROW, SHAPE, STORE, TAIL, TILED
+from tests.mutation.softmax_templates import EXP2, HALF, INF, LOAD, NARROW, SHAPE, STORE, TILED
 
 EVERY = ("whole_row", *TILED)
 _FIRST_M, _FIRST_L = f"tl.full([LANES], {INF}, tl.float32)", "tl.zeros([LANES], tl.float32)"
@@ -91,7 +91,12 @@ RECURRENCE = (
         ),
         ("online",),
     ),
-    *_recurrence("maximum_starts_at_zero", "rows that lie below -104 underflow", Change(_FIRST_M, _FIRST_L)),
+    _logsumexp(
+        "maximum_starts_at_zero",
+        "rows that lie below -104 underflow",
+        Change(_FIRST_M, _FIRST_L),
+        ("split_row",),
+    ),
     *_recurrence(
         "lanes_added_without_their_maxima",
         "the lanes' sums are added as if they had one maximum",
@@ -195,11 +200,6 @@ MASKS = (
         "the last column counts as -inf, and is not written",
         Change("inside = col < cols", "inside = col < cols - 1"),
         _WHOLE,
-    ),
-    *_recurrence(
-        "sum_one_column_too_short",
-        "the last column is not in the sum",
-        Change(TAIL, "tl.load(any_p, mask=col < cols - 1, **any_more)", which=0),
     ),
     _log_softmax(
         "store_not_masked",
