@@ -114,7 +114,7 @@ def _walk(
         if first_query < unmasked:
             key = first_key + tl.arange(0, BLOCK_N)
             if IS_CAUSAL:
-                visible = (key[:, None] <= (query + diagonal)[None, :]) & (key[:, None] < kv_len)
+                visible = key[:, None] <= (query + diagonal)[None, :]
             else:
                 visible = key[:, None] < kv_len
             x = tl.where(visible, x, float("-inf"))
@@ -129,8 +129,9 @@ def _walk(
         if BULK_ADD:
             dq_desc.atomic_add([batch, head, first_query, 0], share.reshape(1, 1, BLOCK_M, HEAD_DIM))
         else:
-            places = query.to(tl.int64)[:, None] * HEAD_DIM + tl.arange(0, HEAD_DIM)[None, :]
-            tl.atomic_add(dq_sum_ptr + places, share, mask=(query < q_len)[:, None], sem="relaxed")
+            tile = dq_sum_ptr + tl.cast(first_query, tl.int64) * HEAD_DIM
+            places = tl.arange(0, BLOCK_M)[:, None] * HEAD_DIM + tl.arange(0, HEAD_DIM)[None, :]
+            tl.atomic_add(tile + places, share, mask=(query < q_len)[:, None], sem="relaxed")
     return dk, dv
 
 
