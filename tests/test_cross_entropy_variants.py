@@ -6,9 +6,12 @@ In bf16 those that are not here are checked where bugs are planted in them (``te
 from __future__ import annotations
 
 import pytest
+import torch
 
 from tests.test_variants import assert_right
+from tuner.loading import load_source
 from tuner.operators import get
+from tuner.shipped import variants_dir
 from tuner.space import load_space
 from tuner.targets import target
 
@@ -51,6 +54,16 @@ def test_every_shape_has_templates_a_plain_config_each_and_a_space_that_can_be_s
     if name == LOSS:
         expected = {"online"} | ({"whole_row"} if cols <= 65536 else set())
         assert set(space.templates) == expected | ({"split_row"} if cols >= 8192 and rows <= 16 * 132 else set())
+
+
+def test_realigned_rows_must_lie_alike_in_logits_and_gradient():
+    pytest.importorskip("triton", reason="Triton runs on Linux only")
+    launch = load_source(variants_dir() / "cross_entropy_bwd" / "row_loop.py").launch
+    names = ("label_smoothing", "z_loss", "BLOCK_COLS", "LOAD_STAGES", "NUM_PROGRAMS", "num_warps")
+    given = {**dict.fromkeys(names, 1), **dict.fromkeys(("USE_EXP2", "STREAM_HINTS", "REALIGN"), True)}
+    x, row = torch.zeros(2, 8), torch.zeros(2)
+    with pytest.raises(ValueError, match="the rows of dlogits are 5 elements apart, those of logits 8"):
+        launch(x[:, :5], row.long(), row, row, torch.zeros(2, 5), **given)
 
 
 def test_switches_follow_the_problem():

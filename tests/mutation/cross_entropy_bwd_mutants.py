@@ -50,7 +50,7 @@ MUTANTS = (
     gradient(
         "column_of_the_tile_for_that_of_the_row",
         "every tile has a target's column",
-        Change("hot_col - tile", "hot_col % BLOCK_COLS"),
+        Change("hot_place - tile", "hot_place % BLOCK_COLS"),
         ("row_loop",),
     ),
     gradient(
@@ -125,14 +125,28 @@ MUTANTS = (
     gradient(
         "tail_dropped",
         "the last, partial tile is not written",
-        Change("whole < cols", "whole < 0"),
+        Change("rest < end", "rest < 0"),
         ("row_loop",),
     ),
     gradient(
         "first_whole_tile_dropped",
         "the tiles begin one too late",
-        Change("tl.range(0, any_w, any_b, **any_more)", "tl.range(BLOCK_COLS, any_w, any_b, **any_more)"),
+        Change("tl.range(start, any_w, any_b, **any_more)", "tl.range(start + BLOCK_COLS, any_w, any_b, **any_more)"),
         ("row_loop",),
+    ),
+    gradient(
+        "realigned_without_what_lies_before",
+        "the row's tiles start where the row does, and their columns are counted as if they did not",
+        Change("row * row_stride - before", "row * row_stride"),
+        ("row_loop",),
+        shape=MANY_ROWS,
+    ),
+    gradient(
+        "target_not_realigned",
+        "the target's place is that of a row whose tiles start where it does",
+        Change("hot_place += before", "hot_place += 0"),
+        ("row_loop",),
+        shape=MANY_ROWS,
     ),
     gradient(
         "rows_without_a_gap",

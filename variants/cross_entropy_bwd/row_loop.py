@@ -2,7 +2,8 @@
 
 dlogits = grad * (exp(x - lse) * (1 + 2 z lse) - (1 - eps) onehot - eps / cols), and 0 throughout where a row is
 ignored. One read, one write; what a row needs beside them is read once for all of its tiles, the next of which are
-loaded meanwhile. Whole tiles are read and written without a mask.
+loaded meanwhile. Whole tiles are read and written without a mask. Where rows do not start at multiples of 16 bytes,
+REALIGN lets the tiles start at the one before.
 """
 
 import triton
@@ -25,13 +26,12 @@ def _gradient(x, lanes, hot_lane, lse, slope, base, hot, USE_EXP2: tl.constexpr)
 
 @triton.jit(do_not_specialize=["rows"])
 def cross_entropy_bwd_loop_kernel(
-    logits_ptr,  # [rows, cols], any float dtype; rows are row_stride elements apart
+    logits_ptr,  # [rows, cols], any float dtype; rows are row_stride elements apart here and in dlogits
     targets_ptr,  # [rows] int64; a row whose target is no column is ignored
     lse_ptr,  # [rows] fp32
     grad_ptr,  # [rows] fp32
-    dlogits_ptr,  # [rows, cols]; rows are out_row_stride elements apart
+    dlogits_ptr,  # [rows, cols]
     row_stride,
-    out_row_stride,
     rows,
     cols,
     label_smoothing,
@@ -40,37 +40,56 @@ def cross_entropy_bwd_loop_kernel(
     LOAD_STAGES: tl.constexpr,
     USE_EXP2: tl.constexpr,
     STREAM_HINTS: tl.constexpr,
+    REALIGN: tl.constexpr,
 ):
     """One program computes the rows program_id, program_id + num_programs, ..., in tiles of BLOCK_COLS columns."""
     # Nothing reads either of them again soon.
     LOAD_HINT: tl.constexpr = "evict_first" if STREAM_HINTS else ""
     STORE_HINT: tl.constexpr = ".cs" if STREAM_HINTS else ""
+    VECTOR: tl.constexpr = 128 // logits_ptr.dtype.element_ty.primitive_bitwidth  # 16 bytes
     lanes = tl.arange(0, BLOCK_COLS)
-    whole = cols // BLOCK_COLS * BLOCK_COLS
     for number in tl.range(tl.program_id(0), rows, tl.num_programs(0)):
         row = tl.cast(number, tl.int64)
-        logits_row = logits_ptr + row * row_stride
-        out_row = dlogits_ptr + row * out_row_stride
         target = tl.load(targets_ptr + row)
         lse = tl.load(lse_ptr + row)
         grad = tl.load(grad_ptr + row)
         counts = (target >= 0) & (target < cols)
-        hot_col = target.to(tl.int32)
+        hot_place = target.to(tl.int32)
         slope = grad * (1.0 + 2.0 * z_loss * lse)
         base = grad * (label_smoothing / cols)
         hot = grad * (1.0 - label_smoothing)
-        for tile in tl.range(0, whole, BLOCK_COLS, num_stages=LOAD_STAGES):
+        if REALIGN:
+            # Places count from the last multiple of 16 bytes at or before the row's start.
+            before = (row * row_stride % VECTOR).to(tl.int32)
+            first = tl.multiple_of(row * row_stride - before, VECTOR)
+            hot_place += before
+            end = cols + before
+            inside = (lanes >= before) & (lanes < end)
+            x = tl.load(logits_ptr + first + lanes, mask=inside, other=0.0, eviction_policy=LOAD_HINT).to(tl.float32)
+            d = _gradient(x, lanes, hot_place, lse, slope, base, hot, USE_EXP2=USE_EXP2)
+            d = tl.where(counts, d, 0.0).to(dlogits_ptr.dtype.element_ty)
+            tl.store(dlogits_ptr + first + lanes, d, mask=inside, cache_modifier=STORE_HINT)
+            start = BLOCK_COLS
+        else:
+            first = row * row_stride
+            end = cols
+            start = 0
+        logits_row = logits_ptr + first
+        out_row = dlogits_ptr + first
+        whole = end // BLOCK_COLS * BLOCK_COLS
+        for tile in tl.range(start, whole, BLOCK_COLS, num_stages=LOAD_STAGES):
             x = tl.load(logits_row + tile + lanes, eviction_policy=LOAD_HINT).to(tl.float32)
-            d = _gradient(x, lanes, hot_col - tile, lse, slope, base, hot, USE_EXP2=USE_EXP2)
+            d = _gradient(x, lanes, hot_place - tile, lse, slope, base, hot, USE_EXP2=USE_EXP2)
             # An ignored row is 0 whatever is in it.
             d = tl.where(counts, d, 0.0).to(dlogits_ptr.dtype.element_ty)
             tl.store(out_row + tile + lanes, d, cache_modifier=STORE_HINT)
-        if whole < cols:
-            inside = whole + lanes < cols
-            x = tl.load(logits_row + whole + lanes, mask=inside, other=0.0, eviction_policy=LOAD_HINT).to(tl.float32)
-            d = _gradient(x, lanes, hot_col - whole, lse, slope, base, hot, USE_EXP2=USE_EXP2)
+        rest = tl.maximum(whole, start)
+        if rest < end:
+            inside = rest + lanes < end
+            x = tl.load(logits_row + rest + lanes, mask=inside, other=0.0, eviction_policy=LOAD_HINT).to(tl.float32)
+            d = _gradient(x, lanes, hot_place - rest, lse, slope, base, hot, USE_EXP2=USE_EXP2)
             d = tl.where(counts, d, 0.0).to(dlogits_ptr.dtype.element_ty)
-            tl.store(out_row + whole + lanes, d, mask=inside, cache_modifier=STORE_HINT)
+            tl.store(out_row + rest + lanes, d, mask=inside, cache_modifier=STORE_HINT)
 
 
 def launch(
@@ -87,14 +106,20 @@ def launch(
     NUM_PROGRAMS,
     USE_EXP2,
     STREAM_HINTS,
+    REALIGN,
     num_warps,
 ):
     """Write the gradient of every row's loss, times ``grad``, into ``dlogits``.
 
-    ``logits`` and ``dlogits``: [rows, cols] with unit stride along cols; ``targets``, ``lse`` and ``grad``: [rows],
-    contiguous. ``NUM_PROGRAMS`` programs share the rows.
+    ``logits`` and ``dlogits``: [rows, cols] with one stride from row to row, unit stride along cols, and a start at a
+    multiple of 16 bytes; ``targets``, ``lse`` and ``grad``: [rows], contiguous. ``NUM_PROGRAMS`` programs share the
+    rows. ``REALIGN``: worth it where the rows' starts are no such multiples. ``ValueError`` where the strides differ.
     """
     rows, cols = logits.shape
+    if logits.stride(0) != dlogits.stride(0):
+        raise ValueError(
+            f"the rows of dlogits are {dlogits.stride(0)} elements apart, those of logits {logits.stride(0)}"
+        )
     cross_entropy_bwd_loop_kernel[(min(rows, NUM_PROGRAMS),)](
         logits,
         targets,
@@ -102,7 +127,6 @@ def launch(
         grad,
         dlogits,
         logits.stride(0),
-        dlogits.stride(0),
         rows,
         cols,
         label_smoothing,
@@ -111,5 +135,6 @@ def launch(
         LOAD_STAGES=LOAD_STAGES,
         USE_EXP2=USE_EXP2,
         STREAM_HINTS=STREAM_HINTS,
+        REALIGN=REALIGN,
         num_warps=num_warps,
     )
