@@ -99,12 +99,34 @@ def test_attention_is_counted_where_it_is_called_and_not_once_more_inside():
 def test_what_no_operator_computes_is_said_with_its_count():
     x = torch.randn(4, 10, requires_grad=True)
     with tuner.capture() as recording:
-        torch.softmax(x, -1).sum().backward()
-        functional.log_softmax(x, -1)
-        functional.cross_entropy(x, torch.zeros(4, dtype=torch.long))
+        torch.log_softmax(x, -1)[:, 0].sum().backward()
     others = {what: count for (what, why), count in passed_over(recording).items() if why == "no operator computes it"}
-    assert others == {"the backward pass of softmax": 1, "log_softmax": 2}
-    assert counted(recording) == {"softmax rows=4 cols=10 row_stride=10 fp32": 1}
+    assert others == {"the backward pass of log_softmax": 1}
+    assert counted(recording) == {"log_softmax rows=4 cols=10 row_stride=10 fp32": 1}
+
+
+def test_log_softmax_logsumexp_and_the_gradient_of_softmax_are_problems_of_their_own():
+    x = torch.randn(4, 6, 10, requires_grad=True)
+    with tuner.capture() as recording:
+        torch.softmax(x, -1).backward(torch.randn(4, 6, 10))
+        torch.softmax(x, -1).sum().backward()  # the gradient has strides of 0
+        functional.log_softmax(x, -1)
+        torch.logsumexp(x.detach(), dim=2)
+        x.detach().logsumexp((1, 2))
+        x.detach()[..., :7].logsumexp(-1, keepdim=True)
+        torch.log_softmax(x, 1)
+    copied = ("some were not contiguous; counted as if they were, which a copy makes them",)
+    assert {item.problem.label: (item.count, item.notes) for item in recording.problems} == {
+        "softmax rows=24 cols=10 row_stride=10 fp32": (2, ()),
+        "softmax_bwd rows=24 cols=10 row_stride=10 fp32": (2, copied),
+        "log_softmax rows=24 cols=10 row_stride=10 fp32": (1, ()),
+        "logsumexp rows=24 cols=10 row_stride=10 fp32": (1, ()),
+        "logsumexp rows=24 cols=7 row_stride=10 fp32": (1, ()),
+    }
+    assert passed_over(recording) == {
+        ("logsumexp", "it runs over several axes"): 1,
+        ("log_softmax", "it runs over another axis than the last"): 1,
+    }
 
 
 def test_a_call_that_cannot_be_read_goes_on_and_is_counted():

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tuner.errors import ProblemError
+from tuner.errors import ProblemError, UsageError
 from tuner.operators import get, row_blocks
+from tuner.own_kernel import read_own_kernel
 from tuner.precision import PrecisionProfile
 
 SHAPE = {"rows": 11, "cols": 301, "row_stride": 320}
@@ -72,6 +73,19 @@ def test_outputs_are_as_templates_write_them():
     assert (lse[0], lse[1].shape, lse[1].dtype, lse[1].strides) == ("out", (3,), "fp32", None)
     (dx,) = specs("softmax_bwd").items()
     assert (dx[0], dx[1].shape, dx[1].dtype, dx[1].strides) == ("dx", (3, 5), "fp16", (8, 1))
+
+
+@pytest.mark.parametrize("name", ["log_softmax", "logsumexp", "softmax_bwd"])
+def test_a_kernel_of_ones_own_is_given_the_inputs_and_outputs_by_name(name, tmp_path):
+    operator, problem, inputs = made(name, "randn")
+    tensors = (*inputs, *operator.output_specs(problem))
+    path = tmp_path / "own.py"
+    path.write_text(f"def launch({', '.join(tensors)}, *, BLOCK): ...\n")
+    candidate, _ = read_own_kernel(path).candidate(problem, "BLOCK=64", "", "")
+    assert candidate.tiles == {"cols": 64}
+    path.write_text("def launch(a, *, BLOCK): ...\n")
+    with pytest.raises(UsageError, match=f"{name} gives it {', '.join(tensors)}"):
+        read_own_kernel(path).candidate(problem, "BLOCK=64", "", "")
 
 
 @pytest.mark.parametrize("name", OF_LOGITS)

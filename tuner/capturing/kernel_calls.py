@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from tuner.capturing.inside import is_inside
-from tuner.capturing.problems_of import NoProblemError, Seen, declared, softmax
+from tuner.capturing.problems_of import NoProblemError, Seen, by_rows, declared
 from tuner.capturing.recording import Recording
 from tuner.capturing.torch_calls import count
 from tuner.errors import TunerError
@@ -25,7 +25,7 @@ from tuner.space import load_space
 from tuner.template import load_template
 
 # Of the shipped operators. Attention's are not told apart by name: whether one is causal is fixed in its source.
-_INPUTS = {"softmax": ("x",)}
+_INPUTS = {"softmax": ("x",), "log_softmax": ("x",), "logsumexp": ("x",), "softmax_bwd": ("y", "dy")}
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def _seen(kernel: KnownKernel, given: Mapping[str, Any]) -> Seen:
     operator = get(kernel.operator)
     if isinstance(operator, DeclaredOperator):
         return declared(operator, named, named)
-    x = named["x"]
-    if not isinstance(x, torch.Tensor):
+    tensors = [named[name] for name in _INPUTS[kernel.operator]]
+    if not all(isinstance(tensor, torch.Tensor) for tensor in tensors):
         raise NoProblemError("its input is no tensor")
-    return softmax(x, -1)
+    return by_rows(kernel.operator, tensors, -1)

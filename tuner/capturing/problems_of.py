@@ -7,7 +7,7 @@ any device.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,16 +37,18 @@ class Seen:
     notes: tuple[str, ...] = ()
 
 
-def softmax(x: torch.Tensor, dim: int) -> Seen:
-    """A softmax of ``x`` over ``dim``: rows of the last axis. Raises ``NoProblemError``."""
+def by_rows(operator: str, tensors: Sequence[torch.Tensor], dim: int) -> Seen:
+    """An operator over rows, of inputs of one shape over ``dim``, their last axis. Raises ``NoProblemError``."""
+    x = tensors[0]
     if x.dim() == 0 or dim % x.dim() != x.dim() - 1:
         raise NoProblemError("it runs over another axis than the last")
     cols = x.shape[-1]
     rows = math.prod(x.shape[:-1])
-    stride, notes = _row_stride(x), ()
+    strides = {_row_stride(tensor) for tensor in tensors}
+    stride, notes = strides.pop() if len(strides) == 1 else None, ()
     if stride is None:
         stride, notes = cols, (_COPIED,)  # type: ignore[assignment]
-    return Seen(_made("softmax", {"rows": rows, "cols": cols, "row_stride": stride}, x.dtype, {}), notes)
+    return Seen(_made(operator, {"rows": rows, "cols": cols, "row_stride": stride}, x.dtype, {}), notes)
 
 
 def attention(

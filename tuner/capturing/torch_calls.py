@@ -8,7 +8,7 @@ operators of their own. An exported package's callables are operators too, under
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,18 +21,21 @@ from tuner.capturing.problems_of import (
     NoProblemError,
     Seen,
     attention,
+    by_rows,
     declared,
     own_operators,
     packaged_attention,
-    softmax,
 )
 from tuner.capturing.recording import Recording
 
-_SOFTMAX = (torch.ops.aten._softmax.default,)
+# Where the inputs of an operator over rows stand among the arguments of torch's, and where the axis does.
+_BY_ROWS = {
+    torch.ops.aten._softmax.default: ("softmax", (0,), 1),
+    torch.ops.aten._log_softmax.default: ("log_softmax", (0,), 1),
+    torch.ops.aten._softmax_backward_data.default: ("softmax_bwd", (1, 0), 2),
+}
 # Operators of torch that no operator here computes, with what they are to people.
 _KNOWN = {
-    "_softmax_backward_data": "the backward pass of softmax",
-    "_log_softmax": "log_softmax",
     "_log_softmax_backward_data": "the backward pass of log_softmax",
     "_scaled_dot_product_flash_attention_backward": "the backward pass of attention",
     "_scaled_dot_product_efficient_attention_backward": "the backward pass of attention",
@@ -76,7 +79,7 @@ class Functions(TorchFunctionMode):
 
 
 class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Sees softmax, what backward passes run, and the callables of exported packages."""
+    """Sees softmax and its like, what backward passes run, and the callables of exported packages."""
 
     def __init__(self, recording: Recording) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -90,8 +93,11 @@ class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if is_inside():
             return func(*args, **given)
         namespace, _, name = func._schema.name.partition("::")
-        if func in _SOFTMAX:
-            count(self._recording, "softmax", lambda: softmax(args[0], args[1]))
+        if func in _BY_ROWS:
+            operator, places, axis = _BY_ROWS[func]
+            count(self._recording, operator, lambda: by_rows(operator, [args[at] for at in places], args[axis]))
+        elif func is torch.ops.aten.logsumexp.default:
+            count(self._recording, "logsumexp", lambda: _logsumexp(*args[:2]))
         elif namespace == "aten" and name in _KNOWN:
             self._recording.pass_over(_KNOWN[name], _NOT_HERE)
         elif namespace not in _OF_TORCH and _is_exported(namespace):
@@ -108,9 +114,15 @@ def _is_exported(namespace: str) -> bool:
     return any(name.replace(".", "_") == namespace and f"{name}._lookup" in sys.modules for name in list(sys.modules))
 
 
+def _logsumexp(x: torch.Tensor, axes: Sequence[int]) -> Seen:
+    if len(axes) != 1:
+        raise NoProblemError("it runs over several axes")
+    return by_rows("logsumexp", [x], axes[0])
+
+
 def _of_package(name: str, named: Mapping[str, Any]) -> Seen:
     if name == "softmax":
-        return softmax(named["x"], -1)
+        return by_rows("softmax", [named["x"]], -1)
     if name == "attention_fwd":
         return packaged_attention(named)
     own = own_operators().get(name)

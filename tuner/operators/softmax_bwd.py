@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from tuner.operators.base import OutputSpec, itemsize
 from tuner.operators.row_operator import RowOperator
@@ -27,7 +27,8 @@ class SoftmaxBackward(RowOperator):
     summary = "gradient of the softmax over the columns of a matrix, of its output and that one's gradient"
     full_size_families = ("randn", "needle")
     generic_families = ("randn", "positive")
-    row_tensors: ClassVar[tuple[str, ...]] = ("y", "dy", "dx")
+    tensor_names = ("y", "dy", "dx")
+    row_tensors = tensor_names
 
     def flops(self, problem: Problem) -> float:
         """Four per element: multiply, add, subtract, multiply."""
