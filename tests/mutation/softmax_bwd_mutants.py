@@ -23,7 +23,7 @@ def _bug(name: str, breaks: str, changes: Changes = (), on: tuple[str, ...] = EV
 
 
 SUM = (
-    _bug("sum_left_out", "y dy, without the row's sum", Change(_DX, "any_y * (any_dy - 0.0 * total)"), classic=True),
+    _bug("sum_left_out", "y dy, without the row's sum", Change(_DX, "any_y * (any_dy - 0.0 * total)")),
     _bug("sum_added", "the sum has the wrong sign", Change(_DX, "any_y * (any_dy + total)"), _WHOLE),
     _bug("y_left_out", "dy less the sum, not multiplied with y", Change(_DX, "any_dy - total"), _WHOLE),
     _bug(
@@ -52,7 +52,6 @@ SUM = (
         "the sum is not reset between the rows of one program",
         (Change(f"sums = {_SUMS}", ""), Change("tiles = any_t", f"tiles = any_t\nsums = {_SUMS}")),
         ("two_pass",),
-        classic=True,
     ),
     _bug(
         "first_tile_not_in_the_sum",
