@@ -24,9 +24,7 @@ FAMILIES = (
     "very_negative",
     "sparse_dout",
     "v_offset",
-    "one_hot",
     "huge",
-    "constant",
     "uniform",
     "tiny",
 )
