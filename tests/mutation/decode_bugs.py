@@ -106,7 +106,7 @@ LENGTHS = (
         "length_of_the_first_sequence",
         "every sequence is as long as the first one",
         Change(LENGTH, "seq_len = tl.load(seq_lens_ptr)", which=0),
-        ("single", "split"),
+        ("single",),
     ),
     decode(
         "values_beyond_the_length",
@@ -221,18 +221,6 @@ MERGING = (
         "split_in_its_neighbours_place",
         "each split is stored one place on",
         Change("any_r * SPLITS + split", "any_r * SPLITS + (split + 1) % SPLITS", which=0),
-        ("split",),
-    ),
-    decode(
-        "end_of_the_split_ignored",
-        "every split goes on to the end of the sequence",
-        Change("tl.minimum(start + split_keys, seq_len)", "seq_len"),
-        ("split",),
-    ),
-    decode(
-        "lse_of_the_first_split",
-        "the log-sum-exp has the first split's sum",
-        Change("tl.sum(l * weight, axis=0)", "tl.sum(tl.where(split == 0, l * weight, 0.0), axis=0)"),
         ("split",),
     ),
 )

@@ -52,7 +52,7 @@ class AttentionDecode(Operator):
     options = (Option("scale", "float", None, "factor of q k^T; head_dim ** -0.5 where not given"),)
     reduced_axis = "kv_len"
     full_size_families = ("randn", "needle")
-    further_families = ("randn", "needle")
+    further_families = ("randn", "short", "needle")
     generic_families = ("randn", "uniform")
     example_shape: ClassVar[Mapping[str, int]] = {
         "batch": 8,

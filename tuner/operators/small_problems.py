@@ -126,12 +126,12 @@ def decode_problems(
     if not same_binary:
         # In the interpreter every tile costs milliseconds: the sequences and heads are left to the smallest shape.
         heads, kv_heads = sizes["heads"] // sizes["kv_heads"], 1
-    two = _like(2, sizes["batch"], same_binary)
-    few = {**sizes, "heads": heads, "kv_heads": kv_heads, "batch": two if same_binary else 1}
+    two = _like(2, sizes["batch"], same_binary) if same_binary else 1
+    few = {**sizes, "heads": heads, "kv_heads": kv_heads, "batch": two}
     more, more_kv = small_heads(sizes["heads"], sizes["kv_heads"], same_binary, most=4)
     several = {"batch": _like(5, sizes["batch"], same_binary), "heads": more, "kv_heads": more_kv}
     return [
-        {**few, "batch": two, "kv_len": length(3 * tile + max(1, tile // 3))},
+        {**few, "kv_len": length(3 * tile + max(1, tile // 3))},
         {**few, "kv_len": length(3 * tile, ragged=False)},
         {**few, "kv_len": length(long * tile + 1)},
         {**sizes, **several, "kv_len": length(max(1, tile // 3))},

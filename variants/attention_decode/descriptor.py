@@ -100,12 +100,6 @@ def _attend(
     return acc, l, m
 
 
-@triton.jit
-def _split_keys(seq_len, SPLITS: tl.constexpr, BLOCK_N: tl.constexpr):
-    """How many keys a split of a sequence has: a multiple of BLOCK_N, the same for all but the last ones."""
-    return tl.cdiv(tl.cdiv(seq_len, SPLITS), BLOCK_N) * BLOCK_N
-
-
 @triton.jit(do_not_specialize=["table_stride", "kv_heads", "group", "q_len", "row_tiles"])
 def attention_decode_descriptor_kernel(
     q_ptr,  # [batch, kv_heads * group, q_len, HEAD_DIM], unit stride along HEAD_DIM
@@ -141,7 +135,8 @@ def attention_decode_descriptor_kernel(
     kv_head = batch_head % kv_heads
     batch = batch_head // kv_heads
     seq_len = tl.load(seq_lens_ptr + batch)
-    split_keys = _split_keys(seq_len, SPLITS=SPLITS, BLOCK_N=BLOCK_N)
+    # Whole tiles, the same number for all splits but the last ones. The merge knows by it which of them are empty.
+    split_keys = (seq_len + SPLITS * BLOCK_N - 1) // (SPLITS * BLOCK_N) * BLOCK_N
     start = split * split_keys
     if start < seq_len:
         row = row_tile * BLOCK_M + tl.arange(0, BLOCK_M)
@@ -160,11 +155,11 @@ def attention_decode_descriptor_kernel(
         unmasked = tl.maximum(tl.minimum(diagonal + 1, end) // BLOCK_N * BLOCK_N, start)
 
         m = tl.full([BLOCK_M], float("-inf"), tl.float32)
-        l = tl.zeros([BLOCK_M], tl.float32)
+        l = tl.full([BLOCK_M], 0.0, tl.float32)
         if KEYS_FIRST:
-            acc = tl.zeros([HEAD_DIM, BLOCK_M], tl.float32)
+            acc = tl.full([HEAD_DIM, BLOCK_M], 0.0, tl.float32)
         else:
-            acc = tl.zeros([BLOCK_M, HEAD_DIM], tl.float32)
+            acc = tl.full([BLOCK_M, HEAD_DIM], 0.0, tl.float32)
         table = table_ptr
         if PAGE_SIZE > 0:
             table = table_ptr + batch.to(tl.int64) * table_stride
@@ -216,7 +211,8 @@ def attention_decode_merge_kernel(
     batch = row // q_len // heads
     seq_len = tl.load(seq_lens_ptr + batch)
     split = tl.arange(0, SPLITS)
-    filled = split * _split_keys(seq_len, SPLITS=SPLITS, BLOCK_N=BLOCK_N) < seq_len
+    split_keys = (seq_len + SPLITS * BLOCK_N - 1) // (SPLITS * BLOCK_N) * BLOCK_N
+    filled = split * split_keys < seq_len
     part = row * SPLITS + split
     m = tl.load(part_ml_ptr + part * 2, mask=filled, other=float("-inf"))
     l = tl.load(part_ml_ptr + part * 2 + 1, mask=filled, other=0.0)

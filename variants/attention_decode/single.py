@@ -13,28 +13,27 @@ import triton.language as tl
 
 
 @triton.jit
-def _places(
+def _find(
     table_ptr,  # [pages of this sequence] int32, where PAGE_SIZE > 0
     sequence,  # which sequence, where PAGE_SIZE is 0
     first_key,
     seq_len,
-    stride_block,
-    stride_row,
     BLOCK_N: tl.constexpr,
     PAGE_SIZE: tl.constexpr,
 ):
-    """[BLOCK_N] int64, how far the keys from ``first_key`` lie from the start of their head."""
+    """Which block of the cache the keys from ``first_key`` lie in (one, or [BLOCK_N]), and where [BLOCK_N]; int64."""
     key = first_key + tl.arange(0, BLOCK_N)
     if PAGE_SIZE > 0:
         if PAGE_SIZE % BLOCK_N == 0:
             # The tile lies in one page.
-            page = tl.load(table_ptr + first_key // PAGE_SIZE).to(tl.int64)
+            block = tl.load(table_ptr + first_key // PAGE_SIZE).to(tl.int64)
         else:
-            page = tl.load(table_ptr + key // PAGE_SIZE, mask=key < seq_len, other=0).to(tl.int64)
-        place = page * stride_block + (key % PAGE_SIZE).to(tl.int64) * stride_row
+            block = tl.load(table_ptr + key // PAGE_SIZE, mask=key < seq_len, other=0).to(tl.int64)
+        token = (key % PAGE_SIZE).to(tl.int64)
     else:
-        place = sequence * stride_block + key.to(tl.int64) * stride_row
-    return place
+        block = sequence
+        token = key.to(tl.int64)
+    return block, token
 
 
 @triton.jit
@@ -70,16 +69,9 @@ def _attend(
     dim = tl.arange(0, HEAD_DIM_PADDED)[None, :]
     for first_key in tl.range(start, end, BLOCK_N):
         key = first_key + tl.arange(0, BLOCK_N)
-        k_place = _places(
-            table_ptr, sequence, first_key, seq_len, k_stride_block, k_stride_row,
-            BLOCK_N=BLOCK_N, PAGE_SIZE=PAGE_SIZE,
-        )  # fmt: skip
-        v_place = _places(
-            table_ptr, sequence, first_key, seq_len, v_stride_block, v_stride_row,
-            BLOCK_N=BLOCK_N, PAGE_SIZE=PAGE_SIZE,
-        )  # fmt: skip
-        k_tile = k_ptr + k_place[:, None] + dim
-        v_tile = v_ptr + v_place[:, None] + dim
+        block, token = _find(table_ptr, sequence, first_key, seq_len, BLOCK_N=BLOCK_N, PAGE_SIZE=PAGE_SIZE)
+        k_tile = k_ptr + (block * k_stride_block + token * k_stride_row)[:, None] + dim
+        v_tile = v_ptr + (block * v_stride_block + token * v_stride_row)[:, None] + dim
         if MASKED:
             inside = (key < seq_len)[:, None] & (dim < HEAD_DIM)
             k = tl.load(k_tile, mask=inside, other=0.0)
@@ -196,11 +188,11 @@ def attention_decode_kernel(
     unmasked = tl.maximum(diagonal + 1, 0) // BLOCK_N * BLOCK_N
 
     m = tl.full([BLOCK_M], float("-inf"), tl.float32)
-    l = tl.zeros([BLOCK_M], tl.float32)
+    l = tl.full([BLOCK_M], 0.0, tl.float32)
     if KEYS_FIRST:
-        acc = tl.zeros([HEAD_DIM_PADDED, BLOCK_M], tl.float32)
+        acc = tl.full([HEAD_DIM_PADDED, BLOCK_M], 0.0, tl.float32)
     else:
-        acc = tl.zeros([BLOCK_M, HEAD_DIM_PADDED], tl.float32)
+        acc = tl.full([BLOCK_M, HEAD_DIM_PADDED], 0.0, tl.float32)
     table = table_ptr
     if PAGE_SIZE > 0:
         table = table_ptr + batch * table_stride
