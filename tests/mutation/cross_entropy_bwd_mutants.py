@@ -121,6 +121,7 @@ MUTANTS = (
         "store_not_masked",
         "what is beyond the row's end is written",
         Change("tl.store(any_p, any_d, mask=inside, **any_more)", "tl.store(any_p, any_d, **any_more)"),
+        ("row_tiles",),
     ),
     gradient(
         "tail_dropped",
