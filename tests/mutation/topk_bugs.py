@@ -11,7 +11,7 @@ from tests.mutation.softmax_templates import HALF, INF, SHAPE
 _TILED = ("online", "split_row")
 _EVERY = ("whole_row", *_TILED)
 _PARTIAL, _MERGE = "softmax_topk_split_partial_kernel", "softmax_topk_split_merge_kernel"
-_LOAD = f"tl.load(x_row + col, mask=col < cols, other={INF}, **any_more)"
+_LOAD = f"tl.load(x_row + any_c, mask=any_c < cols, other={INF}, **any_more)"
 _FIRST = "first = tl.where(tops > m, tile, first)"
 _ALPHA = "l * tl.exp2((m - m_safe) * LOG2E) + tl.sum(p, axis=1)"
 _VALUE = "tl.exp2((_value(kept, DTYPE, WIDE) - any_m) * LOG2E)"
@@ -182,25 +182,25 @@ SUMS = (
         Change("l * tl.exp2((m - m_row) * LOG2E)", "l"),
     ),
     _bug(
-        "trip_count_rounded_down",
-        "the ragged last tile is left out",
-        Change("tl.cdiv(cols, BLOCK_COLS)", "cols // BLOCK_COLS"),
+        "ragged_tile_not_in_the_sum",
+        "the ragged last tile is left out of the sum",
+        Change("whole * BLOCK_COLS < cols", "whole * BLOCK_COLS < cols - BLOCK_COLS"),
     ),
     _bug(
         "sum_one_column_too_short",
         "the last column is not in the sum",
-        Change(_LOAD, f"tl.load(x_row + col, mask=col < cols - 1, other={INF}, **any_more)", which=0),
+        Change(_LOAD, f"tl.load(x_row + any_c, mask=any_c < cols - 1, other={INF}, **any_more)", which=0),
         ("whole_row",),
     ),
     _bug(
         "tail_masked_with_a_sentinel",
         "columns past the end count as -1e4, which outweighs rows below it",
-        Change(_LOAD, "tl.load(x_row + col, mask=col < cols, other=-1.0e4, **any_more)"),
+        Change(_LOAD, "tl.load(x_row + any_c, mask=any_c < cols, other=-1.0e4, **any_more)"),
     ),
     _bug(
         "load_not_masked",
         "reads past the end of a row",
-        Change(_LOAD, "tl.load(x_row + col, **any_more)"),
+        Change(_LOAD, "tl.load(x_row + any_c, **any_more)"),
         ("whole_row",),
     ),
 )

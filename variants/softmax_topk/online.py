@@ -76,6 +76,21 @@ def _largest(keys, COUNT: tl.constexpr, WIDE: tl.constexpr):
 
 
 @triton.jit
+def _seen(x, tile, m, l, first):
+    """What the lanes have seen once ``x`` [LANES, GROUP], which is tile number ``tile``, is added to it."""
+    LOG2E: tl.constexpr = 1.4426950408889634
+    logits = x.to(tl.float32)
+    tops = tl.max(logits, axis=1)
+    m_new = tl.maximum(m, tops)
+    # A lane that has seen only -inf keeps l = 0: -inf - -inf would be NaN.
+    m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)
+    p = tl.exp2((logits - m_safe[:, None]) * LOG2E)
+    l = l * tl.exp2((m - m_safe) * LOG2E) + tl.sum(p, axis=1)
+    first = tl.where(tops > m, tile, first)
+    return m_new, l, first
+
+
+@triton.jit
 def softmax_topk_online_kernel(
     x_ptr,  # [rows, cols], any float dtype; rows are x_row_stride elements apart
     values_ptr,  # [rows, K]
@@ -103,22 +118,19 @@ def softmax_topk_online_kernel(
     x_row = x_ptr + row * x_row_stride
     lane = tl.arange(0, LANES)
     inner = tl.arange(0, GROUP)
-    tiles = tl.cdiv(cols, BLOCK_COLS)
     m = tl.full([LANES], float("-inf"), tl.float32)
     l = tl.zeros([LANES], tl.float32)
     first = tl.zeros([LANES], tl.int32)
-    for tile in tl.range(0, tiles, num_stages=LOAD_STAGES):
-        col = tile * BLOCK_COLS + lane[:, None] * GROUP + inner[None, :]
-        x = tl.load(x_row + col, mask=col < cols, other=float("-inf"), eviction_policy=LOAD_HINT)
-        logits = x.to(tl.float32)
-        tops = tl.max(logits, axis=1)
-        m_new = tl.maximum(m, tops)
-        # A lane that has seen only -inf keeps l = 0: -inf - -inf would be NaN.
-        m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)
-        p = tl.exp2((logits - m_safe[:, None]) * LOG2E)
-        l = l * tl.exp2((m - m_safe) * LOG2E) + tl.sum(p, axis=1)
-        first = tl.where(tops > m, tile, first)
-        m = m_new
+    # Whole tiles are loaded without a mask.
+    whole = cols // BLOCK_COLS
+    in_tile = lane[:, None] * GROUP + inner[None, :]
+    for tile in tl.range(0, whole, num_stages=LOAD_STAGES):
+        x = tl.load(x_row + tile * BLOCK_COLS + in_tile, eviction_policy=LOAD_HINT)
+        m, l, first = _seen(x, tile, m, l, first)
+    if whole * BLOCK_COLS < cols:
+        tail = whole * BLOCK_COLS + in_tile
+        x = tl.load(x_row + tail, mask=tail < cols, other=float("-inf"), eviction_policy=LOAD_HINT)
+        m, l, first = _seen(x, whole, m, l, first)
     # A row of nothing but -inf has -inf - -inf here: NaN, as it should.
     m_row = tl.max(m, axis=0)
     l_row = tl.sum(l * tl.exp2((m - m_row) * LOG2E), axis=0)
@@ -128,7 +140,7 @@ def softmax_topk_online_kernel(
     floor = ((tl.min(best, axis=0) >> SHIFT) << SHIFT) - 1
     slot = tl.arange(0, SLOTS)
     kept = slot.to(best.dtype) + NONE
-    for start in tl.range(0, tiles, STEP):
+    for start in tl.range(0, tl.cdiv(cols, BLOCK_COLS), STEP):
         searched = start + tl.arange(0, STEP)
         col = searched[:, None, None] * BLOCK_COLS + chosen[None, :, None] * GROUP + inner[None, None, :]
         x = tl.load(x_row + col, mask=col < cols, other=float("-inf"))
