@@ -21,7 +21,6 @@ EXP, EXP2 = "USE_EXP2=false", "USE_EXP2=true"
 CASES = [
     ("log_softmax", ROWS, "fp32", {}, f"template=whole_row,{EXP2},STREAM_HINTS=true,{STAY}"),
     ("log_softmax", ROWS, "fp16", {}, f"template=whole_row,{EXP},HOLD_SHORT=true,num_warps=1"),
-    ("log_softmax", ROW, "fp32", {}, f"template=online,{EXP},REVERSE_SECOND_PASS=false,{SMALL}"),
     ("log_softmax", ROW, "fp16", {}, f"template=online,{EXP2},REVERSE_SECOND_PASS=true,STREAM_HINTS=true,{SMALL}"),
     ("log_softmax", LONG_ROW, "fp32", {}, f"template=split_row,{EXP2},STREAM_HINTS=true,SPLITS=2,{SMALL}"),
     ("logsumexp", ROWS, "fp32", {}, f"template=whole_row,{EXP2},{STAY}"),

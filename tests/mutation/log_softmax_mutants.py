@@ -194,8 +194,8 @@ MASKS = (
         Change(LOAD, "tl.load(any_p, mask=any_m, other=0.0, **any_more)"),
         ("whole_row", "online"),
     ),
-    *_both("load_not_masked", "reads past the end of a row", Change(LOAD, "tl.load(any_p, **any_more)"), _WHOLE),
-    *_both(
+    _log_softmax("load_not_masked", "reads past the end of a row", Change(LOAD, "tl.load(any_p, **any_more)"), _WHOLE),
+    _log_softmax(
         "block_one_column_too_short",
         "the last column counts as -inf, and is not written",
         Change("inside = col < cols", "inside = col < cols - 1"),
@@ -279,13 +279,13 @@ LOOPS = (
         ("split_row",),
         shape=_SEVERAL_ROWS,
     ),
-    *_both(
+    _log_softmax(
         "input_changed",
         "launch() subtracts the maximum in place",
         Change(SHAPE, f"{SHAPE}\nx.sub_(x.amax(1, keepdim=True))"),
         _WHOLE,
     ),
-    *_both(
+    _log_softmax(
         "first_input_kept",
         "launch() computes the first input of each shape that it was given again and again",
         Change(SHAPE, f"{SHAPE}\nx = launch.__dict__.setdefault((x.shape, x.stride()), x.clone())"),

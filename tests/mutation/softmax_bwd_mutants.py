@@ -24,7 +24,6 @@ def _bug(name: str, breaks: str, changes: Changes = (), on: tuple[str, ...] = EV
 
 SUM = (
     _bug("sum_left_out", "y dy, without the row's sum", Change(_DX, "any_y * (any_dy - 0.0 * total)")),
-    _bug("sum_added", "the sum has the wrong sign", Change(_DX, "any_y * (any_dy + total)"), _WHOLE),
     _bug("y_left_out", "dy less the sum, not multiplied with y", Change(_DX, "any_dy - total"), _WHOLE),
     _bug(
         "sum_of_dy",
