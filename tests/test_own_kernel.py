@@ -51,6 +51,10 @@ def test_tiles_are_guessed_from_block_arguments_and_that_is_said(tmp_path):
     made, guessed = candidate(tmp_path, attention, "BLOCK_M=32,BLOCK_N=16", problem=ATTENTION)
     assert made.tiles == {"q_len": 32, "kv_len": 16} and "(BLOCK_M)" in guessed
     assert (made.profile.p, made.profile.dot, made.profile.tiles) == ("fp32", "ieee", 7)
+    gradients = "def launch(q, k, v, out, lse, dout, dq, dk, dv, *, scale, BLOCK_M, BLOCK_N): ...\n"
+    problem = get("attention_bwd").problem(dict(ATTENTION.sizes), "fp16")
+    made, _ = candidate(tmp_path, gradients, "BLOCK_M=32,BLOCK_N=16", problem=problem)
+    assert made.tiles == {"q_len": 32, "kv_len": 16} and made.profile.p == "fp16"
 
 
 def test_a_rendered_file_says_its_config_itself(tmp_path):

@@ -26,6 +26,7 @@ _TENSORS = {
     "softmax": ("x", "out"),
     "softmax_topk": ("x", "values", "indices"),
     "attention_fwd": ("q", "k", "v", "out", "lse"),
+    "attention_bwd": ("q", "k", "v", "out", "lse", "dout", "dq", "dk", "dv"),
     "attention_decode": ("q", "k", "v", "seq_lens", "block_table", "out", "lse"),
 }
 _OF_PAGES = "block_table"  # given where the cache is in pages

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import tuner
 from tests.checkout import checkout
 from tests.exports.stored_winners import softmax, store_winner
 from tests.programs import environment, run
-from tuner.capturing.problems_of import Seen
+from tuner.capturing.problems_of import NoProblemError, Seen, attention_backward
 from tuner.capturing.recording import Recording
 from tuner.capturing.torch_calls import count
 from tuner.cli import run as command
@@ -88,12 +89,27 @@ def test_attention_is_counted_where_it_is_called_and_not_once_more_inside():
     assert counted(recording) == {
         "attention_fwd batch=2 heads=4 kv_heads=2 q_len=64 kv_len=64 head_dim=32 fp32 causal": 2,
         "attention_fwd batch=2 heads=4 kv_heads=2 q_len=64 kv_len=64 head_dim=32 fp32 scale=0.5": 1,
+        "attention_bwd batch=2 heads=4 kv_heads=2 q_len=64 kv_len=64 head_dim=32 fp32 scale=0.5": 1,
         "attention_fwd batch=2 heads=4 kv_heads=4 q_len=64 kv_len=64 head_dim=32 fp32": 1,
     }
     others = passed_over(recording)
     assert others["scaled_dot_product_attention", "it has a mask"] == 1
     assert others["scaled_dot_product_attention", "it has dropout"] == 1
     assert any("aligns at the first" in why for _, why in others)
+
+
+def test_the_backward_pass_of_attention_is_a_problem_of_its_own():
+    q, k = torch.randn(2, 4, 64, 32, requires_grad=True), torch.randn(2, 4, 48, 32)
+    with tuner.capture() as recording, sdpa_kernel([SDPBackend.FLASH_ATTENTION]):
+        functional.scaled_dot_product_attention(q, q, q, is_causal=True, scale=0.5).sum().backward()
+        functional.scaled_dot_product_attention(q, k, k).sum().backward()
+    assert {label: count for label, count in counted(recording).items() if "bwd" in label} == {
+        "attention_bwd batch=2 heads=4 kv_heads=4 q_len=64 kv_len=64 head_dim=32 fp32 causal scale=0.5": 1,
+        "attention_bwd batch=2 heads=4 kv_heads=4 q_len=64 kv_len=48 head_dim=32 fp32": 1,
+    }
+    masked = {"query": q, "key": q, "value": q, "attn_bias": torch.zeros(64, 64), "dropout_p": 0.0, "is_causal": False}
+    with pytest.raises(NoProblemError, match="it has a mask"):
+        attention_backward(masked)
 
 
 def test_what_no_operator_computes_is_said_with_its_count():

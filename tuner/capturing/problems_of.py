@@ -60,8 +60,11 @@ def attention(
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
+    operator: str = "attention_fwd",
 ) -> Seen:
-    """``F.scaled_dot_product_attention`` of [..., heads, length, head_dim]. Raises ``NoProblemError``."""
+    """``F.scaled_dot_product_attention`` of [..., heads, length, head_dim], or what has its arguments and is of another
+    ``operator``. Raises ``NoProblemError``.
+    """
     if attn_mask is not None:
         raise NoProblemError("it has a mask")
     if dropout_p:
@@ -83,7 +86,16 @@ def attention(
         "batch": batch, "heads": heads, "kv_heads": kv_heads, "q_len": q_len, "kv_len": kv_len, "head_dim": head_dim,
     }  # fmt: skip
     notes = () if all(t.stride(-1) == 1 for t in (q, k, v)) else (_COPIED,)
-    return Seen(_made("attention_fwd", shape, q.dtype, options), notes)
+    return Seen(_made(operator, shape, q.dtype, options), notes)
+
+
+def attention_backward(named: Mapping[str, Any]) -> Seen:
+    """A backward pass of torch's attention by its arguments' names. Raises ``NoProblemError``."""
+    bias = named.get("attn_bias")
+    mask = named.get("attn_mask") if bias is None else bias
+    tensors = (named["query"], named["key"], named["value"])
+    others = {name: named[name] for name in ("dropout_p", "is_causal", "scale") if name in named}
+    return attention(*tensors, mask, **others, operator="attention_bwd")
 
 
 def packaged_attention(named: Mapping[str, Any]) -> Seen:

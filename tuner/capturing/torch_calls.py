@@ -21,6 +21,7 @@ from tuner.capturing.problems_of import (
     NoProblemError,
     Seen,
     attention,
+    attention_backward,
     by_rows,
     declared,
     own_operators,
@@ -34,13 +35,15 @@ _BY_ROWS = {
     torch.ops.aten._log_softmax.default: ("log_softmax", (0,), 1),
     torch.ops.aten._softmax_backward_data.default: ("softmax_bwd", (1, 0), 2),
 }
+_ATTENTION_BACKWARD = {
+    "_scaled_dot_product_flash_attention_backward",
+    "_scaled_dot_product_efficient_attention_backward",
+    "_scaled_dot_product_cudnn_attention_backward",
+    "_scaled_dot_product_flash_attention_for_cpu_backward",
+}
 # Operators of torch that no operator here computes, with what they are to people.
 _KNOWN = {
     "_log_softmax_backward_data": "the backward pass of log_softmax",
-    "_scaled_dot_product_flash_attention_backward": "the backward pass of attention",
-    "_scaled_dot_product_efficient_attention_backward": "the backward pass of attention",
-    "_scaled_dot_product_cudnn_attention_backward": "the backward pass of attention",
-    "_scaled_dot_product_flash_attention_for_cpu_backward": "the backward pass of attention",
 }
 _OF_TORCH = ("aten", "prim", "prims", "profiler")
 _NOT_HERE = "no operator computes it"
@@ -98,15 +101,21 @@ class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
             count(self._recording, operator, lambda: by_rows(operator, [args[at] for at in places], args[axis]))
         elif func is torch.ops.aten.logsumexp.default:
             count(self._recording, "logsumexp", lambda: _logsumexp(*args[:2]))
+        elif namespace == "aten" and name in _ATTENTION_BACKWARD:
+            count(self._recording, "attention_bwd", lambda: attention_backward(_by_name(func, args, given)))
         elif namespace == "aten" and name in _KNOWN:
             self._recording.pass_over(_KNOWN[name], _NOT_HERE)
         elif namespace not in _OF_TORCH and _is_exported(namespace):
-            arguments = [argument.name for argument in func._schema.arguments]
-            named = {**dict(zip(arguments, args, strict=False)), **given}
+            named = _by_name(func, args, given)
             count(self._recording, f"{namespace}.{name}", lambda: _of_package(name, named))
             with inside():
                 return func(*args, **given)
         return func(*args, **given)
+
+
+def _by_name(func: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
+    """All arguments of a call of an operator by their names."""
+    return {**dict(zip([a.name for a in func._schema.arguments], args, strict=False)), **named}
 
 
 def _is_exported(namespace: str) -> bool:
