@@ -7,7 +7,8 @@ columns, lse = log sum_j exp(x_j) and A = mean |x|:
 
 u is the unit roundoff of fp32, u_a the accumulators', c(n) = min(n, 4 sqrt(n)). To first order:
 
-* lse: D, as ``tuner.operators.lse_bound`` derives it, with Ebar, S and R there.
+* lse: D, as ``tuner.operators.lse_bound`` derives it, with Ebar, S and R there. Where log2(e) is folded into the
+  weights, m log2(e) is rounded once for all of them (u |m|), in the place of m's way back from base 2.
 * loss: D (1 + 2 z |lse|) + e c(N) u_a A + 6 u (|lse| + |x_t| + e A + z lse^2) + eta. The derivative of loss by lse; the
   sum of N logits (Higham and Mary, SIAM J. Sci. Comput. 41, 2019); and at most six roundings on the way of each of the
   four terms into the loss (of e and z as fp32 numbers, of 1 - e, two products or a product and the division by N, and
