@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from tests.mutation.attention_templates import attention
 from tests.mutation.cross_entropy_bwd_mutants import gradient
 from tests.mutation.cross_entropy_mutants import cross_entropy
-from tests.mutation.mutant import Mutant
+from tests.mutation.mutant import Mutant, mutant
 from tests.mutation.rewriting import Change
 from tests.mutation.softmax_templates import LOAD, softmax
 
@@ -43,6 +43,14 @@ NOT_RUN: Mapping[str, tuple[Mutant, ...]] = {
                 "row_tiles": Change("(tl.program_id(0) // tiles).to(tl.int64)", "tl.program_id(0) // tiles"),
                 "row_loop": Change("tl.cast(number, tl.int64)", "number"),
             },
+        ),
+        mutant(
+            "softmax_topk",
+            "row_offset_in_32_bits",
+            "a row's place overflows",
+            Change("tl.program_id(0).to(tl.int64)", "tl.program_id(0)"),
+            ("whole_row", "online"),
+            also={"split_row": Change("row.to(tl.int64) * any_s", "row * any_s")},
         ),
         attention(
             "head_offset_in_32_bits",

@@ -226,12 +226,6 @@ WRITTEN = (
         dtypes=HALF,
     ),
     _bug(
-        "zeros",
-        "every probability is zero",
-        Change("y.to(values_ptr.dtype.element_ty)", "(y * 0.0).to(values_ptr.dtype.element_ty)"),
-        ("whole_row",),
-    ),
-    _bug(
         "everything_wrong_by_1_percent",
         "every probability is too large by 1 percent",
         Change("y.to(values_ptr.dtype.element_ty)", "(y * 1.01).to(values_ptr.dtype.element_ty)"),
@@ -243,7 +237,7 @@ WRITTEN = (
         Change(
             "tl.store(values_ptr + at, any_y, mask=any_s < K)", "tl.store(values_ptr + at, any_y, mask=any_s < K - 1)"
         ),
-        ("whole_row", "split_row"),
+        ("split_row",),
     ),
     _bug(
         "last_index_not_written",
@@ -256,7 +250,7 @@ WRITTEN = (
         "stores_not_masked",
         "more than k indices are written, the last ones past the end",
         Change("tl.store(indices_ptr + at, any_y, mask=any_s < K)", "tl.store(indices_ptr + at, any_y)"),
-        ("whole_row", "split_row"),
+        ("split_row",),
     ),
     _bug(
         "rows_of_another_length",
