@@ -18,7 +18,7 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 
-@triton.jit(do_not_specialize=["heads", "q_len", "rows_padded"])
+@triton.jit(do_not_specialize=["heads", "q_len"])
 def attention_bwd_prepare_kernel(
     out_ptr,  # [batch, heads, q_len, HEAD_DIM], unit stride along HEAD_DIM, as dout
     dout_ptr,  # [batch, heads, q_len, HEAD_DIM]
@@ -135,7 +135,7 @@ def _walk(
     return dk, dv
 
 
-@triton.jit(do_not_specialize=["heads", "kv_heads", "tiles_n", "q_len", "kv_len", "rows_padded"])
+@triton.jit(do_not_specialize=["heads", "kv_heads", "tiles_n", "q_len", "kv_len"])
 def attention_bwd_kernel(
     q_desc,  # [batch, heads, q_len, HEAD_DIM] in blocks of [1, 1, BLOCK_M, HEAD_DIM], as the next and dq's sums
     dout_desc,

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 
-@triton.jit(do_not_specialize=["heads", "q_len", "rows_padded"])
+@triton.jit(do_not_specialize=["heads", "q_len"])
 def attention_bwd_delta_kernel(
     out_ptr,  # [batch, heads, q_len, HEAD_DIM], unit stride along HEAD_DIM, as dout
     dout_ptr,  # [batch, heads, q_len, HEAD_DIM]
@@ -134,7 +134,7 @@ def _over_queries(
     return dk, dv
 
 
-@triton.jit(do_not_specialize=["heads", "kv_heads", "tiles_n", "q_len", "kv_len", "rows_padded"])
+@triton.jit(do_not_specialize=["heads", "kv_heads", "tiles_n", "q_len", "kv_len"])
 def attention_bwd_keys_kernel(
     q_ptr,  # [batch, heads, q_len, HEAD_DIM], unit stride along HEAD_DIM, as the next five
     k_ptr,  # [batch, kv_heads, kv_len, HEAD_DIM]
@@ -271,7 +271,7 @@ def _over_keys(
     return dq
 
 
-@triton.jit(do_not_specialize=["heads", "group", "tiles_m", "q_len", "kv_len", "rows_padded"])
+@triton.jit(do_not_specialize=["heads", "group", "tiles_m", "q_len", "kv_len"])
 def attention_bwd_queries_kernel(
     q_ptr,  # [batch, heads, q_len, HEAD_DIM], unit stride along HEAD_DIM, as the next four
     k_ptr,  # [batch, heads / group, kv_len, HEAD_DIM]
