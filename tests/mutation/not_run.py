@@ -15,6 +15,12 @@ _TOO_LARGE = "shows in a tensor of more than 2^31 elements, which takes hours in
 _WAITS = "the programs of the template wait for one another, and the interpreter runs them one after the other"
 _EXACT = "the interpreter takes every product in fp32, whatever it is told"
 _COOPERATIVE = ("cooperative",)
+# Templates of the other operators over rows whose programs walk over them.
+_WALKING = {
+    "log_softmax": ("whole_row", "online"),
+    "logsumexp": ("whole_row", "online"),
+    "softmax_bwd": ("whole_row", "two_pass"),
+}
 
 NOT_RUN: Mapping[str, tuple[Mutant, ...]] = {
     _TOO_LARGE: (
@@ -51,6 +57,16 @@ NOT_RUN: Mapping[str, tuple[Mutant, ...]] = {
             Change("tl.program_id(0).to(tl.int64)", "tl.program_id(0)"),
             ("whole_row", "online"),
             also={"split_row": Change("row.to(tl.int64) * any_s", "row * any_s")},
+        ),
+        *(
+            mutant(
+                operator,
+                "row_offset_in_32_bits",
+                "a row's place overflows",
+                Change("tl.cast(row, tl.int64) * any_s", "row * any_s"),
+                templates,
+            )
+            for operator, templates in _WALKING.items()
         ),
         attention(
             "head_offset_in_32_bits",
@@ -95,6 +111,20 @@ NOT_RUN: Mapping[str, tuple[Mutant, ...]] = {
             "tail_loaded_as_zero",
             "columns past the end count as 0",
             Change(LOAD, "tl.load(any_p, mask=any_m, other=0.0, **any_more)"),
+            _COOPERATIVE,
+        ),
+        mutant(
+            "log_softmax",
+            "parts_added_without_their_maxima",
+            "the parts' sums are added as if they had one maximum",
+            Change("l * tl.exp(m - m_row)", "l"),
+            _COOPERATIVE,
+        ),
+        mutant(
+            "softmax_bwd",
+            "largest_of_the_sums",
+            "the largest of the parts' sums is taken for their sum",
+            Change("tl.sum(totals, axis=0)", "tl.max(totals, axis=0)"),
             _COOPERATIVE,
         ),
     ),
