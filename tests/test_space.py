@@ -380,12 +380,10 @@ def test_pruning_changes_nothing_but_time(tmp_path: Path, constraints: list[str]
 
 @pytest.mark.parametrize("name", operators.names())
 def test_every_shipped_space_binds_and_its_plain_configs_are_parsed_again(name: str) -> None:
-    sizes = {"rows": 512, "cols": 4096, "batch": 2, "heads": 8, "q_len": 1024, "kv_len": 1024, "head_dim": 128}
     operator = operators.get(name)
-    shape = {item.name: sizes[item.name] for item in operator.shape_parameters if item.default is None}
     if not (shipped.search_spaces_dir() / f"{name}.yaml").is_file():
         pytest.skip(f"no search space is shipped for {name}")
-    bound = load_space(name).bind(operator.problem(shape, "bf16"), H200)
+    bound = load_space(name).bind(operator.example(), H200)
     assert bound.plain()
     for config in bound.plain():
         assert bound.parse(config.label) == config
