@@ -170,6 +170,9 @@ def launch(x, values, indices, *, BLOCK_COLS, LOAD_STAGES, STREAM_HINTS, num_war
     rows, cols = x.shape
     k = values.shape[1]
     slots, group, tiles = triton.next_power_of_2(k), 16 // x.element_size(), triton.cdiv(cols, BLOCK_COLS)
+    wide = x.element_size() > 2 or cols > 65536
+    # As many keys as fill 32 registers of a thread.
+    searched = 32 * num_warps * (16 if wide else 32) // (slots * group)
     softmax_topk_online_kernel[(rows,)](
         x,
         values,
@@ -179,8 +182,8 @@ def launch(x, values, indices, *, BLOCK_COLS, LOAD_STAGES, STREAM_HINTS, num_war
         K=k,
         SLOTS=slots,
         GROUP=group,
-        STEP=min(triton.next_power_of_2(tiles), BLOCK_COLS // (slots * group)),
-        WIDE=x.element_size() > 2 or cols > 65536,
+        STEP=max(1, min(triton.next_power_of_2(tiles), searched)),
+        WIDE=wide,
         BLOCK_COLS=BLOCK_COLS,
         LOAD_STAGES=LOAD_STAGES,
         STREAM_HINTS=STREAM_HINTS,

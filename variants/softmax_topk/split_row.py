@@ -194,6 +194,8 @@ def launch(x, values, indices, *, BLOCK_COLS, SPLITS, LOAD_STAGES, STREAM_HINTS,
     slots, group = triton.next_power_of_2(k), 16 // x.element_size()
     wide = x.element_size() > 2 or cols > 65536
     tiles = triton.cdiv(triton.cdiv(cols, SPLITS), BLOCK_COLS)
+    # As many keys as fill 32 registers of a thread.
+    searched = 32 * num_warps * (16 if wide else 32) // (slots * group)
     part = torch.empty((rows, SPLITS, 2), dtype=torch.float32, device=x.device)
     keys = torch.empty((rows, SPLITS, slots), dtype=torch.int64 if wide else torch.int32, device=x.device)
     softmax_topk_split_partial_kernel[(rows * SPLITS,)](
@@ -205,7 +207,7 @@ def launch(x, values, indices, *, BLOCK_COLS, SPLITS, LOAD_STAGES, STREAM_HINTS,
         tiles * BLOCK_COLS,
         SLOTS=slots,
         GROUP=group,
-        STEP=min(triton.next_power_of_2(tiles), BLOCK_COLS // (slots * group)),
+        STEP=max(1, min(triton.next_power_of_2(tiles), searched)),
         WIDE=wide,
         SPLITS=SPLITS,
         BLOCK_COLS=BLOCK_COLS,
