@@ -201,6 +201,14 @@ def test_the_inputs_show_every_classical_error(dtype, causal):
     assert hidden_errors(OPERATOR, checks, "cpu", 0, ReferenceCache()) == ()
 
 
+@pytest.mark.parametrize(("q_len", "kv_len"), [(1, 1), (1, 100), (33, 1), (33, 2), (100, 20)])
+@pytest.mark.parametrize("causal", [False, True])
+def test_only_errors_that_change_something_are_asked_for(q_len, kv_len, causal):
+    problem = backward("fp16", causal, q_len=q_len, kv_len=kv_len)
+    checks = plan(OPERATOR, problem, {"q_len": 32, "kv_len": 64}, {}, PROFILES["fp16"], full_size=False)
+    assert hidden_errors(OPERATOR, checks, "cpu", 0, ReferenceCache()) == ()
+
+
 @pytest.mark.parametrize("causal", [False, True])
 def test_without_an_error_the_answer_is_the_reference(causal):
     problem = backward(causal=causal, q_len=57, kv_len=33)

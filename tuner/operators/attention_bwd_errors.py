@@ -40,7 +40,8 @@ def errors(sizes: Mapping[str, int], scale: float, causal: bool, q_tile: int, kv
         found += [GROUP_OVERWRITTEN] if sizes["heads"] > sizes["kv_heads"] else []
     if kv_len > kv_tile:
         found += [TILE_DROPPED, TILE_DOUBLED]
-    if q_len > q_tile:
+    dead = max(0, q_len - kv_len) if causal else 0
+    if q_len > q_tile and (_middle(q_len, q_tile) + 1) * q_tile > dead:
         found += [QUERIES_DROPPED, QUERIES_DOUBLED]
     if causal:
         found.append(DIAGONAL_LOST)
@@ -95,5 +96,8 @@ def answer(
 
 def _times(at: torch.Tensor, tile: int, times: float) -> torch.Tensor:
     """``times`` where ``at`` lies in the middle tile, 1 elsewhere."""
-    tiles = at // tile
-    return torch.where(tiles == tiles.max() // 2, times, 1.0)
+    return torch.where(at // tile == _middle(at.numel(), tile), times, 1.0)
+
+
+def _middle(length: int, tile: int) -> int:
+    return (length - 1) // tile // 2
