@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.test_variants import FEW, LONG, SHORT, WIDE, run
+from tuner.operators import get
+from tuner.space import load_space
+from tuner.targets import target
 
 pytest.importorskip("triton", reason="Triton runs on Linux only")
 
@@ -48,3 +51,15 @@ def test_the_templates_compile_without_a_spill(tmp_path):
     assert [answer["kernels"] for answer in answers] == [1, 1, 1, 2]
     assert [tuple(answer["grid"][:1]) for answer in answers] == [(4096,), (8192,), (4096,), (256,)]
     assert all(answer["shared_bytes"] <= answer["limit"] for answer in answers)
+
+
+@pytest.mark.parametrize(("dtype", "itemsize"), [("bf16", 2), ("fp32", 4)])
+@pytest.mark.parametrize(
+    ("rows", "cols", "k", "slots"), [(4096, 32768, 8, 8), (64, 100_003, 100, 128), (3, 20, 17, 32)]
+)
+def test_every_config_has_as_many_lanes_as_places_to_keep_what_is_found(rows, cols, k, slots, dtype, itemsize):
+    problem = get("softmax_topk").problem({"rows": rows, "cols": cols, "k": k}, dtype)
+    space = load_space("softmax_topk").bind(problem, target("h200"))
+    launches = [(c.template, c.switches, space.launch_arguments(c)) for c in space.configs()]
+    assert min(arguments["BLOCK_COLS"] * itemsize // 16 for _, _, arguments in launches) >= slots
+    assert 10 <= len(launches) <= 500 and len({str(launch) for launch in launches}) == len(launches)
