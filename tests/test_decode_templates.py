@@ -27,25 +27,18 @@ def test_pages_many_rows_and_the_other_value_of_every_switch_give_right_results(
     assert_right(
         [
             ("attention_decode", MANY_ROWS, "bf16", {}, f"template=single,{OTHER_WAY}"),
-            ("attention_decode", PAGES, "fp32", {}, "template=split,SPLITS=4,BLOCK_N=32,num_warps=2"),
-            ("attention_decode", LARGE_PAGES, "fp16", {}, f"template=split,SPLITS=2,{OTHER_WAY}"),
+            ("attention_decode", PAGES, "fp32", {}, "template=single,BLOCK_N=32,num_warps=2"),
+            ("attention_decode", PAGES, "fp16", {}, f"template=split,SPLITS=2,{OTHER_WAY}"),
             ("attention_decode", LARGE_PAGES, "bf16", {}, f"template=descriptor,SPLITS=2,{OTHER_WAY}"),
         ],
         400,
     )
 
 
-@pytest.mark.parametrize(
-    ("device", "texts"),
-    [
-        ("h200", ("template=single,KEYS_FIRST=true", "template=split", "template=descriptor,KEYS_FIRST=true")),
-        ("mi300x", ("template=split",)),
-    ],
-)
-def test_they_compile_for_a_gpu_that_is_not_there_and_fit_it(device, texts, tmp_path):
+def test_they_compile_for_a_gpu_that_is_not_there_and_fit_it(tmp_path):
     pytest.importorskip("triton", reason="Triton runs on Linux only")
-    shape = {**SERVED, "page_size": 64}
-    given = [("attention_decode", shape, "bf16", {}, text, device) for text in texts]
+    texts = ("template=single", "template=split,KEYS_FIRST=true", "template=descriptor,KEYS_FIRST=true")
+    given = [("attention_decode", {**SERVED, "page_size": 64}, "bf16", {}, text, "h200") for text in texts]
     answers = run("compile_variants.py", given, 400, TRITON_CACHE_DIR=str(tmp_path), TRITON_INTERPRET="0")
     for case, answer in zip(given, answers, strict=True):
         assert answer["shared_bytes"] <= answer["limit"], case

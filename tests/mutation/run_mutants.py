@@ -126,9 +126,12 @@ def main(folder: Path) -> None:
     known = {run.key: run for run in (*every, *honest_runs(every))}
     repair_bf16_dot()
     state = WorkerState()
+    ready: dict[str, Prepared] = {}  # a run may be asked for by several families
     for key, families in request:
         started = time.perf_counter()
-        prepared = prepare(known[key], folder)
+        if key not in ready:
+            ready[key] = prepare(known[key], folder)
+        prepared = ready[key]
         found = outcome(prepared, state) if families is None else fallen_on(prepared, state, families)
         line = {"key": key, "seconds": round(time.perf_counter() - started, 3), **found}
         sys.stdout.write(json.dumps(line) + "\n")

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import chain
 
 import torch
 
@@ -54,7 +55,8 @@ def reference(
     def last(batch: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         return rows + (lengths.long()[batch][:, None] - q_len)
 
-    seen = [q, *(t for sequence in range(len(lengths)) for t in gathered(inputs, sequence))]
+    # One sequence after the other: gathered pages are copies.
+    seen = chain([q], chain.from_iterable(gathered(inputs, sequence) for sequence in range(len(lengths))))
     has_nan = not all(bool(torch.isfinite(t).all()) for t in seen)
     found = attend(q, KeyValues(kv_len, taken, last, has_nan), scale, profile)
     if int(lengths.min()) >= _RMS_KEYS:
