@@ -14,9 +14,14 @@ ATTENTION = (
     {"batch": 1, "heads": 8, "kv_heads": 2, "q_len": 1000, "kv_len": 1500, "head_dim": 64},
     {"causal": True},
 )
+GRADIENTS = ("attention_bwd", *ATTENTION[1:])
 
 
-@pytest.mark.parametrize(("operator", "shape", "options"), [SOFTMAX, ATTENTION], ids=["softmax", "attention_fwd"])
+@pytest.mark.parametrize(
+    ("operator", "shape", "options"),
+    [SOFTMAX, ATTENTION, GRADIENTS],
+    ids=["softmax", "attention_fwd", "attention_bwd"],
+)
 def test_a_study_ends_with_a_measured_winner_that_was_compiled_ahead(
     operator: str, shape: dict[str, int], options: dict[str, bool], database: str
 ) -> None:
