@@ -15,12 +15,14 @@ ATTENTION = (
     {"causal": True},
 )
 GRADIENTS = ("attention_bwd", *ATTENTION[1:])
+DECODE = ("attention_decode", {"batch": 8, "heads": 8, "kv_heads": 2, "q_len": 2, "kv_len": 1500, "head_dim": 64}, {})
+PAGES = ("attention_decode", {**DECODE[1], "page_size": 64}, {})
 
 
 @pytest.mark.parametrize(
     ("operator", "shape", "options"),
-    [SOFTMAX, ATTENTION, GRADIENTS],
-    ids=["softmax", "attention_fwd", "attention_bwd"],
+    [SOFTMAX, ATTENTION, GRADIENTS, DECODE, PAGES],
+    ids=["softmax", "attention_fwd", "attention_bwd", "attention_decode", "pages"],
 )
 def test_a_study_ends_with_a_measured_winner_that_was_compiled_ahead(
     operator: str, shape: dict[str, int], options: dict[str, bool], database: str
