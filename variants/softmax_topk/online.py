@@ -161,18 +161,16 @@ def softmax_topk_online_kernel(
     tl.store(indices_ptr + at, index.to(tl.int64), mask=rank < K)
 
 
-def launch(x, values, indices, *, BLOCK_COLS, LOAD_STAGES, STREAM_HINTS, num_warps):
+def launch(x, values, indices, *, BLOCK_COLS, STEP, WIDE, LOAD_STAGES, STREAM_HINTS, num_warps):
     """Write the k largest softmax probabilities of each row of ``x`` [rows, cols] into ``values``, and where they are
     into ``indices``; both [rows, k] and contiguous, ``x`` with unit stride along cols.
 
-    ``BLOCK_COLS`` is a power of two of at least k times the elements of 16 bytes.
+    ``BLOCK_COLS`` is a power of two of at least k times the elements of 16 bytes, ``STEP`` a power of two. fp32, and
+    more than 65536 columns, need ``WIDE``.
     """
     rows, cols = x.shape
     k = values.shape[1]
-    slots, group, tiles = triton.next_power_of_2(k), 16 // x.element_size(), triton.cdiv(cols, BLOCK_COLS)
-    wide = x.element_size() > 2 or cols > 65536
-    # As many keys as fill 32 registers of a thread.
-    searched = 32 * num_warps * (16 if wide else 32) // (slots * group)
+    slots, group = triton.next_power_of_2(k), 16 // x.element_size()
     softmax_topk_online_kernel[(rows,)](
         x,
         values,
@@ -182,8 +180,8 @@ def launch(x, values, indices, *, BLOCK_COLS, LOAD_STAGES, STREAM_HINTS, num_war
         K=k,
         SLOTS=slots,
         GROUP=group,
-        STEP=max(1, min(triton.next_power_of_2(tiles), searched)),
-        WIDE=wide,
+        STEP=STEP,
+        WIDE=WIDE,
         BLOCK_COLS=BLOCK_COLS,
         LOAD_STAGES=LOAD_STAGES,
         STREAM_HINTS=STREAM_HINTS,

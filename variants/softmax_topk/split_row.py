@@ -183,21 +183,19 @@ def softmax_topk_split_merge_kernel(
     tl.store(indices_ptr + at, index.to(tl.int64), mask=slot < K)
 
 
-def launch(x, values, indices, *, BLOCK_COLS, SPLITS, LOAD_STAGES, STREAM_HINTS, num_warps):
+def launch(x, values, indices, *, BLOCK_COLS, SPLITS, STEP, WIDE, LOAD_STAGES, STREAM_HINTS, num_warps):
     """Write the k largest softmax probabilities of each row of ``x`` [rows, cols] into ``values``, and where they are
     into ``indices``; both [rows, k] and contiguous, ``x`` with unit stride along cols.
 
-    ``SPLITS`` is a power of two, and so is ``BLOCK_COLS``, of at least k times the elements of 16 bytes.
+    ``SPLITS`` is a power of two, and so are ``STEP`` and ``BLOCK_COLS``, of at least k times the elements of 16 bytes.
+    fp32, and more than 65536 columns, need ``WIDE``.
     """
     rows, cols = x.shape
     k = values.shape[1]
     slots, group = triton.next_power_of_2(k), 16 // x.element_size()
-    wide = x.element_size() > 2 or cols > 65536
     tiles = triton.cdiv(triton.cdiv(cols, SPLITS), BLOCK_COLS)
-    # As many keys as fill 32 registers of a thread.
-    searched = 32 * num_warps * (16 if wide else 32) // (slots * group)
     part = torch.empty((rows, SPLITS, 2), dtype=torch.float32, device=x.device)
-    keys = torch.empty((rows, SPLITS, slots), dtype=torch.int64 if wide else torch.int32, device=x.device)
+    keys = torch.empty((rows, SPLITS, slots), dtype=torch.int64 if WIDE else torch.int32, device=x.device)
     softmax_topk_split_partial_kernel[(rows * SPLITS,)](
         x,
         part,
@@ -207,8 +205,8 @@ def launch(x, values, indices, *, BLOCK_COLS, SPLITS, LOAD_STAGES, STREAM_HINTS,
         tiles * BLOCK_COLS,
         SLOTS=slots,
         GROUP=group,
-        STEP=max(1, min(triton.next_power_of_2(tiles), searched)),
-        WIDE=wide,
+        STEP=STEP,
+        WIDE=WIDE,
         SPLITS=SPLITS,
         BLOCK_COLS=BLOCK_COLS,
         LOAD_STAGES=LOAD_STAGES,
@@ -222,7 +220,7 @@ def launch(x, values, indices, *, BLOCK_COLS, SPLITS, LOAD_STAGES, STREAM_HINTS,
         indices,
         K=k,
         SLOTS=slots,
-        WIDE=wide,
+        WIDE=WIDE,
         SPLITS=SPLITS,
         num_warps=4,
     )
