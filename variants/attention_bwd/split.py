@@ -19,15 +19,9 @@ def attention_bwd_delta_kernel(
     lse_ptr,  # [batch, heads, q_len] fp32, natural logarithm
     delta_ptr,  # [batch * heads, rows_padded] fp32
     shift_ptr,  # [batch * heads, rows_padded] fp32
-    out_stride_batch,
-    out_stride_head,
-    out_stride_row,
-    dout_stride_batch,
-    dout_stride_head,
-    dout_stride_row,
-    lse_stride_batch,
-    lse_stride_head,
-    lse_stride_row,
+    out_stride_batch, out_stride_head, out_stride_row,
+    dout_stride_batch, dout_stride_head, dout_stride_row,
+    lse_stride_batch, lse_stride_head, lse_stride_row,
     heads,
     q_len,
     rows_padded,  # a multiple of ROWS
@@ -35,7 +29,7 @@ def attention_bwd_delta_kernel(
     HEAD_DIM: tl.constexpr,
     HEAD_DIM_PADDED: tl.constexpr,
     USE_EXP2: tl.constexpr,
-):
+):  # fmt: skip
     """Of ROWS queries of one head: delta, and what is subtracted from the logits."""
     LOG2E: tl.constexpr = 1.4426950408889634
     blocks = rows_padded // ROWS
@@ -144,24 +138,12 @@ def attention_bwd_keys_kernel(
     dv_ptr,  # [batch, kv_heads, kv_len, HEAD_DIM]
     delta_ptr,  # [batch * heads, rows_padded] fp32
     shift_ptr,  # [batch * heads, rows_padded] fp32
-    q_stride_batch,
-    q_stride_head,
-    q_stride_row,
-    k_stride_batch,
-    k_stride_head,
-    k_stride_row,
-    v_stride_batch,
-    v_stride_head,
-    v_stride_row,
-    dout_stride_batch,
-    dout_stride_head,
-    dout_stride_row,
-    dk_stride_batch,
-    dk_stride_head,
-    dk_stride_row,
-    dv_stride_batch,
-    dv_stride_head,
-    dv_stride_row,
+    q_stride_batch, q_stride_head, q_stride_row,
+    k_stride_batch, k_stride_head, k_stride_row,
+    v_stride_batch, v_stride_head, v_stride_row,
+    dout_stride_batch, dout_stride_head, dout_stride_row,
+    dk_stride_batch, dk_stride_head, dk_stride_row,
+    dv_stride_batch, dv_stride_head, dv_stride_row,
     heads,
     kv_heads,
     tiles_n,  # tiles of keys in a head
@@ -177,7 +159,7 @@ def attention_bwd_keys_kernel(
     IS_CAUSAL: tl.constexpr,
     USE_EXP2: tl.constexpr,
     DOT_PRECISION: tl.constexpr,
-):
+):  # fmt: skip
     """One program takes BLOCK_N keys of one key/value head through all queries of its group that see them."""
     # The first keys, which most queries see, start first.
     tile_n = tl.program_id(0) % tiles_n
@@ -280,21 +262,11 @@ def attention_bwd_queries_kernel(
     dq_ptr,  # [batch, heads, q_len, HEAD_DIM]
     delta_ptr,  # [batch * heads, rows_padded] fp32
     shift_ptr,  # [batch * heads, rows_padded] fp32
-    q_stride_batch,
-    q_stride_head,
-    q_stride_row,
-    k_stride_batch,
-    k_stride_head,
-    k_stride_row,
-    v_stride_batch,
-    v_stride_head,
-    v_stride_row,
-    dout_stride_batch,
-    dout_stride_head,
-    dout_stride_row,
-    dq_stride_batch,
-    dq_stride_head,
-    dq_stride_row,
+    q_stride_batch, q_stride_head, q_stride_row,
+    k_stride_batch, k_stride_head, k_stride_row,
+    v_stride_batch, v_stride_head, v_stride_row,
+    dout_stride_batch, dout_stride_head, dout_stride_row,
+    dq_stride_batch, dq_stride_head, dq_stride_row,
     heads,
     group,  # query heads for each key/value head
     tiles_m,  # tiles of queries in a head
@@ -310,7 +282,7 @@ def attention_bwd_queries_kernel(
     IS_CAUSAL: tl.constexpr,
     USE_EXP2: tl.constexpr,
     DOT_PRECISION: tl.constexpr,
-):
+):  # fmt: skip
     """One program takes BLOCK_M queries of one head through all keys that they see."""
     # The last queries, which see most keys, start first.
     tile_m = tiles_m - 1 - tl.program_id(0) % tiles_m
@@ -401,84 +373,21 @@ def launch(
     delta = torch.empty((batch * heads, rows_padded), dtype=torch.float32, device=q.device)
     shift = torch.empty_like(delta)
     attention_bwd_delta_kernel[(rows_padded // ROWS * batch * heads,)](
-        out,
-        dout,
-        lse,
-        delta,
-        shift,
-        *out.stride()[:3],
-        *dout.stride()[:3],
-        *lse.stride(),
-        heads,
-        q_len,
-        rows_padded,
-        ROWS=ROWS,
-        HEAD_DIM=head_dim,
-        HEAD_DIM_PADDED=head_dim_padded,
-        USE_EXP2=USE_EXP2,
-        num_warps=4,
-    )
+        out, dout, lse, delta, shift, *out.stride()[:3], *dout.stride()[:3], *lse.stride(), heads, q_len, rows_padded,
+        ROWS=ROWS, HEAD_DIM=head_dim, HEAD_DIM_PADDED=head_dim_padded, USE_EXP2=USE_EXP2, num_warps=4,
+    )  # fmt: skip
+    given = (*q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *dout.stride()[:3])
     attention_bwd_keys_kernel[(tiles_n * batch * kv_heads,)](
-        q,
-        k,
-        v,
-        dout,
-        dk,
-        dv,
-        delta,
-        shift,
-        *q.stride()[:3],
-        *k.stride()[:3],
-        *v.stride()[:3],
-        *dout.stride()[:3],
-        *dk.stride()[:3],
-        *dv.stride()[:3],
-        heads,
-        kv_heads,
-        tiles_n,
-        q_len,
-        kv_len,
-        rows_padded,
-        scale,
-        qk_scale,
-        BLOCK_M=KEYS_BLOCK_M,
-        BLOCK_N=KEYS_BLOCK_N,
-        HEAD_DIM=head_dim,
-        HEAD_DIM_PADDED=head_dim_padded,
-        IS_CAUSAL=IS_CAUSAL,
-        USE_EXP2=USE_EXP2,
-        DOT_PRECISION=DOT_PRECISION,
-        num_warps=num_warps,
-        num_stages=num_stages,
-    )
+        q, k, v, dout, dk, dv, delta, shift, *given, *dk.stride()[:3], *dv.stride()[:3],
+        heads, kv_heads, tiles_n, q_len, kv_len, rows_padded, scale, qk_scale,
+        BLOCK_M=KEYS_BLOCK_M, BLOCK_N=KEYS_BLOCK_N, HEAD_DIM=head_dim, HEAD_DIM_PADDED=head_dim_padded,
+        IS_CAUSAL=IS_CAUSAL, USE_EXP2=USE_EXP2, DOT_PRECISION=DOT_PRECISION,
+        num_warps=num_warps, num_stages=num_stages,
+    )  # fmt: skip
     attention_bwd_queries_kernel[(tiles_m * batch * heads,)](
-        q,
-        k,
-        v,
-        dout,
-        dq,
-        delta,
-        shift,
-        *q.stride()[:3],
-        *k.stride()[:3],
-        *v.stride()[:3],
-        *dout.stride()[:3],
-        *dq.stride()[:3],
-        heads,
-        heads // kv_heads,
-        tiles_m,
-        q_len,
-        kv_len,
-        rows_padded,
-        scale,
-        qk_scale,
-        BLOCK_M=QUERIES_BLOCK_M,
-        BLOCK_N=QUERIES_BLOCK_N,
-        HEAD_DIM=head_dim,
-        HEAD_DIM_PADDED=head_dim_padded,
-        IS_CAUSAL=IS_CAUSAL,
-        USE_EXP2=USE_EXP2,
-        DOT_PRECISION=DOT_PRECISION,
-        num_warps=num_warps,
-        num_stages=num_stages,
-    )
+        q, k, v, dout, dq, delta, shift, *given, *dq.stride()[:3],
+        heads, heads // kv_heads, tiles_m, q_len, kv_len, rows_padded, scale, qk_scale,
+        BLOCK_M=QUERIES_BLOCK_M, BLOCK_N=QUERIES_BLOCK_N, HEAD_DIM=head_dim, HEAD_DIM_PADDED=head_dim_padded,
+        IS_CAUSAL=IS_CAUSAL, USE_EXP2=USE_EXP2, DOT_PRECISION=DOT_PRECISION,
+        num_warps=num_warps, num_stages=num_stages,
+    )  # fmt: skip
