@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.engine_jobs import Counted, Launched, compile_job, office_for
-from tuner.compiling import launch_tensors
+from tuner.compiling import CompileJob, launch_tensors
 from tuner.funnel import EstimateFunnel
 from tuner.operators import get
 from tuner.outcomes import outcome_of
 from tuner.resources import fits
+from tuner.space import load_space
 from tuner.tickets import TicketOffice
 from tuner.trial import CompileReport, Outcome
 from tuner.worker.messages import Done, Raised
@@ -68,6 +69,24 @@ def test_a_launch_in_another_process_finds_what_was_compiled_ahead(machine, offi
     assert worker.run(launch, 120).value == 0
     other = get("softmax").problem({"rows": 200, "cols": 96}, "fp16")  # 96 is divisible by 16, 100 is not
     assert worker.run(Launched(job.source_path, job.launch_arguments, other), 120).value == 1
+
+
+def test_what_the_check_needs_at_small_shapes_is_compiled_ahead_with_the_rest(machine, worker):
+    # Where a row is not a whole number of chunks this template takes another way: a kernel of its own.
+    cluster = load_space("softmax").bind(get("softmax").problem({"rows": 8, "cols": 65536}, "bf16"), machine.device)
+    office = TicketOffice(cluster, machine.workspace, machine.stack.triton)
+    candidate = office.candidate(cluster.parse("template=cluster,CLUSTER=8,num_warps=4"))
+    ahead = CompileJob(candidate.source_path, candidate.launch_arguments, cluster.problem, machine.device)
+    small = get("softmax").check_problems(cluster.problem, candidate.tiles, candidate.max_tiles)
+    assert worker.run(Counted(ahead), 120).value[1] == 1
+    ragged = next(problem for problem in small if problem.sizes["cols"] % 65536)
+    checked = replace(ahead, checked=(candidate.tiles, candidate.max_tiles))
+    report, compilations = worker.run(Counted(checked), 120).value
+    assert compilations == 1
+    assert report.binary_hash == worker.run(Counted(ahead), 120).value[0].binary_hash
+    worker.kill()
+    worker.run(Counted(ahead), 120)  # puts the driver there that stands in for a GPU
+    assert worker.run(Launched(ahead.source_path, ahead.launch_arguments, ragged), 120).value == 0
 
 
 def test_a_parameter_that_no_kernel_sees_does_not_change_the_binary(machine, office, worker):

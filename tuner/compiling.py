@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,13 +28,19 @@ from tuner.worker.messages import WorkerState
 
 @dataclass(frozen=True)
 class CompileJob:
-    """Compile the variant in ``source_path`` for ``problem`` on ``device`` with these launch arguments."""
+    """Compile the variant in ``source_path`` for ``problem`` on ``device`` with these launch arguments.
+
+    ``checked``: the config's ``tiles`` and ``max_tiles``, where its check will launch it at small shapes too. What
+    those need beyond the binary of ``problem`` (a template may take another way where a row is ragged) is compiled as
+    well, so that the GPU's process finds it; the report is of ``problem`` alone.
+    """
 
     source_path: str
     launch_arguments: Mapping[str, Value]
     problem: Problem
     device: Device
     count_instructions: bool = False
+    checked: tuple[Mapping[str, int], Mapping[str, int]] | None = None
 
     def __call__(self, state: WorkerState) -> CompileReport:
         """Raises whatever Triton raises on source that does not compile."""
@@ -43,8 +49,7 @@ class CompileJob:
         started = time.perf_counter()
         tensors = launch_tensors(self.problem)
         with _warm_up_only(tensors) as kernels, _host_work(tensors) as work:
-            scalars = get(self.problem.operator).scalars(self.problem)
-            module.launch(**tensors, **scalars, **self.launch_arguments)
+            self._launch(module, self.problem, tensors)
         seconds = time.perf_counter() - started
         if not kernels:
             raise ValueError("launch() started no kernel")
@@ -53,6 +58,7 @@ class CompileJob:
             for kernel in kernels:
                 for kind, count in instruction_counts(kernel.compiled.asm).items():
                     counts[kind] = counts.get(kind, 0) + count
+        self._compile_for_the_check(module)
         return CompileReport(
             binary_hash=_binary_hash(kernels, work),
             kernels=tuple(read_resources(k.compiled.asm, k.compiled.metadata) for k in kernels),
@@ -60,6 +66,19 @@ class CompileJob:
             instructions=tuple(sorted(counts.items())),
             grid=kernels[0].grid,
         )
+
+    def _launch(self, module: Any, problem: Problem, tensors: Mapping[str, Any]) -> None:
+        module.launch(**tensors, **get(problem.operator).scalars(problem), **self.launch_arguments)
+
+    def _compile_for_the_check(self, module: Any) -> None:
+        if self.checked is None:
+            return
+        # What fails here fails again in the check, which says at which shape, and why.
+        with suppress(Exception):
+            for small in get(self.problem.operator).check_problems(self.problem, *self.checked):
+                tensors = launch_tensors(small)
+                with _warm_up_only(tensors):
+                    self._launch(module, small, tensors)
 
 
 def launch_tensors(problem: Problem) -> dict[str, Any]:
