@@ -1,6 +1,6 @@
 """The whole GPU round: the GPU tests, then the benchmarks. Prints a short table last and writes RESULTS.md.
 
-    python -m benchmarks.gpu_round --folder /tmp/round [--only tests,speed,tune,compare,package,autotune,alarms]
+    python -m benchmarks.gpu_round --folder /tmp/round [--only tests,speed,tune,compare,peers,package,autotune,alarms]
 
 Every step is a process of its own with a time limit, and what it measured is kept when a later one fails.
 """
@@ -17,7 +17,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-STEPS = ("tests", "speed", "tune", "compare", "package", "autotune", "alarms")
+STEPS = ("tests", "speed", "tune", "compare", "peers", "package", "autotune", "alarms")
+# Operators, or families of them, with a comparison of their own, which tunes first; its table is in its log.
+PEERS = ("cross_entropy", "rows", "softmax_topk", "attention_bwd", "attention_decode")
 
 
 def run(name: str, command: list[str], folder: Path, limit_s: float) -> bool:
@@ -188,6 +190,7 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(STEPS))
     parser.add_argument("--softmax-seconds", default="25")
     parser.add_argument("--attention-seconds", default="45")
+    parser.add_argument("--peer-seconds", default="20")
     parser.add_argument("--alarm-seconds", default="12")
     arguments = parser.parse_args()
     folder: Path = arguments.folder
@@ -211,6 +214,11 @@ def main() -> None:
     if "compare" in wanted:
         out = str(folder / "compare.json")
         passed["compare"] = run("compare", ["-m", "benchmarks.compare", "--db", database, "--out", out], folder, 200)
+    if "peers" in wanted:
+        for name in PEERS:
+            out = str(folder / f"compare_{name}.json")
+            command = ["-m", f"benchmarks.compare_{name}", "--db", database, "--out", out]
+            passed[name] = run(f"compare_{name}", [*command, "--tune-seconds", arguments.peer_seconds], folder, 590)
     if "package" in wanted:
         command = ["-m", "benchmarks.package_overhead", "--db", database]
         passed["package"] = run("package", [*command, "--out", str(folder / "package_overhead.json")], folder, 60)
