@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import runpy
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from tests.exports.stored_winners import ESTIMATED, H100, softmax, store_winner
 from tests.programs import environment, run
 from tuner.errors import UsageError
 from tuner.exports.fla import FlaCache
+from tuner.operators import get
 from tuner.targets import target
 
 KERNEL = "softmax_whole_row_kernel"
@@ -89,6 +91,30 @@ def test_other_kernels_that_do_not_fit(tmp_path, config, why):
     store_winner(tmp_path / "tuner.db", softmax(64, 16384), config)
     with pytest.raises(UsageError, match=why.replace("(", r"\(").replace(")", r"\)")):
         tuner.export("fla", tmp_path / "fla", db=str(tmp_path / "tuner.db"))
+
+
+@pytest.mark.parametrize("format", ["fla", "triton"])
+def test_an_option_that_is_left_out_is_the_number_in_the_key_that_its_launch_is_given(tmp_path, format):
+    database = tmp_path / "tuner.db"
+    for given in ({}, {"label_smoothing": 0.125}, {"z_loss": 0.5}):
+        problem = get("cross_entropy").problem({"rows": 8, "cols": 512}, "bf16", given)
+        store_winner(database, problem, "template=whole_row,num_warps=2")
+    store_winner(database, softmax(8, 512), "template=whole_row,num_warps=2")
+    result = tuner.export(format, tmp_path / f"table{'.py' * (format == 'triton')}", db=str(database))
+    assert result.left_out == () and result.entries == 4
+    if format == "fla":
+        text = (tmp_path / "table" / "NVIDIA_H200" / "cross_entropy_whole_row_kernel.json").read_text()
+        keys = [entry["autotune_key"] for entry in json.loads(text)["autotune_entries"].values()]
+    else:
+        keys = list(
+            runpy.run_path(str(tmp_path / "table.py"))["TABLES"]["NVIDIA H200"]["cross_entropy_whole_row_kernel"]
+        )
+    # row_stride, cols, label_smoothing, z_loss
+    assert sorted(tuple(key[:4]) for key in keys) == [
+        (512, 512, 0.0, 0.0),
+        (512, 512, 0.0, 0.5),
+        (512, 512, 0.125, 0.0),
+    ]
 
 
 def test_of_two_problems_with_one_key_the_config_that_loses_less_is_taken(tmp_path):

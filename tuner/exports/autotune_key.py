@@ -80,9 +80,7 @@ def _tuned(entry: Entry, key_setting: str | None, any_numbers: bool) -> Tuned:
             raise NotOneKernelError(f"its tiles must cover {axis}, and the consumer may take it for any size")
         if axis not in [name for _, name in names]:
             raise NotOneKernelError(f"its tiles must cover {axis}, which is not part of the key")
-    given: dict[str, int | float | bool | str] = dict(entry.problem.sizes)
-    given |= {name: value for name, value in entry.problem.options if value is not None}
-    values = tuple(given[name] for _, name in names)
+    values = tuple(_given(entry, name) for _, name in names)
     dtypes = tuple(TORCH_DTYPES[_dtype(entry, call.tensors[name])] for name in call.arguments if name in call.tensors)
     chosen = {name: config.values[name] for name in config.chosen}
     return Tuned(
@@ -101,7 +99,7 @@ def _key_names(call: KernelCall, entry: Entry, setting: str | None) -> list[tupl
     if setting is None:
         pairs = [(argument, argument.lower()) for argument in call.arguments if argument.lower() in known]
         if not pairs:
-            raise UsageError(
+            raise NotOneKernelError(
                 f"no argument of {call.kernel} is called as in the problem ({listed(known)}); "
                 "say which are, as in --set key=N:cols"
             )
@@ -114,6 +112,12 @@ def _key_names(call: KernelCall, entry: Entry, setting: str | None) -> list[tupl
             raise UsageError(f"--set key: {word!r} names nothing of the problem; it has {listed(known)}")
         pairs.append((argument, name))
     return pairs
+
+
+def _given(entry: Entry, name: str) -> int | float | bool | str:
+    """What the launch is given for a size or option: of an option that the problem leaves out the operator's number."""
+    value = {**entry.problem.sizes, **entry.problem.settings}[name]
+    return get(entry.problem.operator).scalars(entry.problem)[name] if value is None else value
 
 
 def _dtype(entry: Entry, tensor: str) -> str:
