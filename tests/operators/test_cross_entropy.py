@@ -11,11 +11,13 @@ import torch
 import torch.nn.functional as F
 
 from tuner.check_plan import CheckPlan, PlannedCheck
+from tuner.cli.problem_arguments import read_problem
 from tuner.errors import ProblemError
 from tuner.operators import cross_entropy_errors, get, row_blocks
 from tuner.operators.cross_entropy_inputs import log_sum_exp
 from tuner.power import hidden_errors
 from tuner.precision import PrecisionProfile
+from tuner.problems_file import load_problems
 from tuner.reference_cache import ReferenceCache
 
 FORWARD, BACKWARD = get("cross_entropy"), get("cross_entropy_bwd")
@@ -213,10 +215,29 @@ def test_options_are_kept_to_what_they_mean():
         assert operator.scalars(operator.problem(SHAPE, "bf16", BOTH)) == BOTH
         with pytest.raises(ProblemError, match=f"{operator.name}: label_smoothing must be below 1, but got 1.0"):
             operator.problem(SHAPE, "bf16", {"label_smoothing": 1})
-        with pytest.raises(ProblemError, match="z_loss must be positive and finite"):
+        with pytest.raises(ProblemError, match=r"z_loss must be finite and at least 0 \(off.*but got -0.0001$"):
             operator.problem(SHAPE, "bf16", {"z_loss": -1e-4})
     assert "lowest" in FORWARD.families(FORWARD.problem(SHAPE, "bf16"))
     assert "lowest" not in FORWARD.families(FORWARD.problem(SHAPE, "bf16", {"z_loss": 1e-4}))
+
+
+@pytest.mark.parametrize("operator", [FORWARD, BACKWARD])
+@pytest.mark.parametrize("zero", [0, 0.0, -0.0, None])
+def test_an_option_of_0_is_off_and_the_same_problem_as_without_it(operator, zero):
+    without = operator.problem(SHAPE, "bf16")
+    assert without.options == (("label_smoothing", None), ("z_loss", None))
+    given = operator.problem(SHAPE, "bf16", {"label_smoothing": zero, "z_loss": zero})
+    assert given == without and given.key == without.key
+
+
+def test_0_is_off_on_the_command_line_and_in_a_file_of_problems_too(tmp_path):
+    without = FORWARD.problem({"rows": 8, "cols": 64}, "bf16")
+    words = ("rows=8,cols=64", "label_smoothing=0,z_loss=0.0")
+    assert read_problem("cross_entropy", [words[0]], "bf16", extra=[words[1]]) == without
+    path = tmp_path / "problems.yaml"
+    options = "options: {label_smoothing: [0, null], z_loss: 0.0}"
+    path.write_text(f"- {{operator: cross_entropy, dtype: bf16, shape: {{rows: 8, cols: 64}}, {options}}}\n")
+    assert [(request.problem, request.count) for request in load_problems(path)] == [(without, 2)]
 
 
 def test_what_a_call_costs_is_what_the_definition_needs():

@@ -71,8 +71,11 @@ def test_an_attention_shape_that_means_nothing_is_refused(changes, message):
         ("fp61", {}, "dtype must be one of bf16, fp16, fp32, but got 'fp61'; did you mean fp16"),
         ("bf16", {"casual": True}, "no option 'casual'; did you mean causal"),
         ("bf16", {"causal": 1}, "causal must be true or false"),
-        ("bf16", {"scale": -1.0}, "scale must be positive and finite"),
-        ("bf16", {"scale": float("inf")}, "scale must be positive and finite"),
+        ("bf16", {"scale": -1.0}, "positive and finite, but got -1.0; leave it out for its default"),
+        ("bf16", {"scale": 0}, "scale must be positive and finite, but got 0.0; leave it out for its default"),
+        ("bf16", {"scale": float("nan")}, "scale must be positive and finite, but got nan; leave it out"),
+        ("bf16", {"scale": float("inf")}, "scale must be positive and finite, but got inf; leave it out"),
+        ("bf16", {"scale": -(10**5000)}, "scale must be positive and finite, but got -inf; leave it out"),
     ],
 )
 def test_a_wrong_dtype_or_option_is_refused(dtype, options, message):

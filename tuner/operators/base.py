@@ -46,12 +46,16 @@ class ShapeParameter:
 
 @dataclass(frozen=True)
 class Option:
-    """One flag or number of a problem. ``kind`` is ``bool`` or ``float``; a ``float`` option is positive, or None."""
+    """One flag or number of a problem. ``kind`` is ``bool`` or ``float``; a ``float`` option is positive, or None.
+
+    ``zero_is_off``: 0 may be given too, and stands for None.
+    """
 
     name: str
     kind: str
     default: Scalar
     description: str
+    zero_is_off: bool = False
 
 
 @dataclass(frozen=True)
@@ -150,12 +154,22 @@ class Operator(ABC):
             elif value is not None:
                 if isinstance(value, bool) or not isinstance(value, int | float):
                     raise ProblemError(f"{self.name}: {option.name} must be a number, but got {value!r}")
-                # An int of hundreds of digits is no float at all.
-                value = float(value) if abs(value) < 1e300 else math.inf
-                if not (0.0 < value < math.inf):
-                    raise ProblemError(f"{self.name}: {option.name} must be positive and finite, but got {value!r}")
+                value = self._number(option, value)
             settings.append((option.name, value))
         return tuple(settings)
+
+    def _number(self, option: Option, given: int | float) -> float | None:
+        try:
+            value = float(given)
+        except OverflowError:  # an int of hundreds of digits is no float at all
+            value = math.inf if given > 0 else -math.inf
+        if option.zero_is_off and value == 0.0:
+            return None
+        if 0.0 < value < math.inf:
+            return value
+        wanted = "finite and at least 0 (off, as where it is left out)" if option.zero_is_off else "positive and finite"
+        remedy = "" if option.zero_is_off else "; leave it out for its default"
+        raise ProblemError(f"{self.name}: {option.name} must be {wanted}, but got {value!r}{remedy}")
 
     @abstractmethod
     def _validate(self, sizes: Mapping[str, int]) -> None:

@@ -28,8 +28,20 @@ class CrossEntropyRows(RowOperator):
     """
 
     options = (
-        Option("label_smoothing", "float", None, "share of the label that is spread over all columns, below 1"),
-        Option("z_loss", "float", None, "factor of the squared log-sum-exp that is added to each loss"),
+        Option(
+            "label_smoothing",
+            "float",
+            None,
+            "share of the label that is spread over all columns, below 1",
+            zero_is_off=True,
+        ),
+        Option(
+            "z_loss",
+            "float",
+            None,
+            "factor of the squared log-sum-exp that is added to each loss",
+            zero_is_off=True,
+        ),
     )
 
     def _settings(self, options: Mapping[str, Scalar]) -> tuple[tuple[str, Scalar], ...]:
