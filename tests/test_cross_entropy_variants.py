@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+import tuner
 from tests.test_variants import assert_right
 from tuner.loading import load_source
 from tuner.operators import get
@@ -60,6 +61,24 @@ def test_realigned_rows_must_lie_alike_in_logits_and_gradient():
     x, row = torch.zeros(2, 8), torch.zeros(2)
     with pytest.raises(ValueError, match="the rows of dlogits are 5 elements apart, those of logits 8"):
         launch(x[:, :5], row.long(), row, row, torch.zeros(2, 5), **given)
+
+
+@pytest.mark.parametrize("name", ["online", "split_row", "whole_row"])
+@pytest.mark.parametrize(
+    ("smoothing", "given", "why"),
+    [
+        (False, 0.1, "label_smoothing is 0.1, but this kernel is for 0; render one for others"),
+        (True, 0.0, "label_smoothing is 0, but this kernel is for numbers above 0; render one for 0"),
+    ],
+)
+def test_a_rendered_kernel_refuses_a_smoothing_that_it_would_get_wrong(tmp_path, name, smoothing, given, why):
+    pytest.importorskip("triton", reason="Triton runs on Linux only")
+    problem = get(LOSS).problem({"rows": 2, "cols": 8192}, "bf16", {"label_smoothing": 0.5} if smoothing else {})
+    path = tmp_path / f"{name}.py"
+    path.write_text(tuner.render(problem, config=f"template={name}", device="h200"))
+    made, x, row = load_source(path), torch.zeros(2, 8192), torch.zeros(2)
+    with pytest.raises(ValueError, match=f"^{why}$"):
+        made.launch(x, row.long(), row, row, label_smoothing=given, z_loss=0.0, **made.CONFIG)
 
 
 def test_switches_follow_the_problem():

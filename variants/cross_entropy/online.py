@@ -114,10 +114,16 @@ def launch(
 ):
     """Write the loss and the log-sum-exp of every row of ``logits`` [rows, cols], of unit stride along cols.
 
-    ``targets``, ``loss`` and ``lse``: [rows], contiguous; ``logits`` starts at a multiple of 16 bytes. ``SMOOTHING``:
-    whether ``label_smoothing`` may be other than 0; ``REALIGN``: worth it where the rows' starts are no such multiples.
+    ``targets``, ``loss`` and ``lse``: [rows], contiguous; ``logits`` starts at a multiple of 16 bytes. ``REALIGN``:
+    worth it where the rows' starts are no such multiples. ``z_loss`` may be any number, 0 included. ``label_smoothing``
+    may be any above 0 and below 1 with ``SMOOTHING``, and must be 0 without it. ``ValueError`` where it does not fit.
     """
     rows, cols = logits.shape
+    if SMOOTHING and label_smoothing == 0.0:
+        # 0 times the sum of the logits is NaN where one of them is infinite.
+        raise ValueError("label_smoothing is 0, but this kernel is for numbers above 0; render one for 0")
+    if not SMOOTHING and label_smoothing != 0.0:
+        raise ValueError(f"label_smoothing is {label_smoothing}, but this kernel is for 0; render one for others")
     cross_entropy_online_kernel[(rows,)](
         logits,
         targets,

@@ -113,7 +113,8 @@ def launch(
 
     ``logits`` and ``dlogits``: [rows, cols] with one stride from row to row, unit stride along cols, and a start at a
     multiple of 16 bytes; ``targets``, ``lse`` and ``grad``: [rows], contiguous. ``NUM_PROGRAMS`` programs share the
-    rows. ``REALIGN``: worth it where the rows' starts are no such multiples. ``ValueError`` where the strides differ.
+    rows. ``REALIGN``: worth it where the rows' starts are no such multiples. ``label_smoothing`` and ``z_loss`` may be
+    any numbers, 0 included, in every call. ``ValueError`` where the strides differ.
     """
     rows, cols = logits.shape
     if logits.stride(0) != dlogits.stride(0):

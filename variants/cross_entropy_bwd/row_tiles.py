@@ -67,7 +67,7 @@ def launch(
     """Write the gradient of every row's loss, times ``grad``, into ``dlogits``.
 
     ``logits`` and ``dlogits``: [rows, cols] with unit stride along cols; ``targets``, ``lse`` and ``grad``: [rows],
-    contiguous.
+    contiguous. ``label_smoothing`` and ``z_loss`` may be any numbers, 0 included, in every call.
     """
     rows, cols = logits.shape
     tiles = triton.cdiv(cols, BLOCK_COLS)
