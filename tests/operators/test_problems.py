@@ -65,6 +65,24 @@ def test_an_attention_shape_that_means_nothing_is_refused(changes, message):
         get("attention_fwd").problem({**ATTENTION, **changes}, "bf16")
 
 
+def test_a_missing_size_is_asked_for_with_a_usual_one():
+    with pytest.raises(ProblemError) as caught:
+        get("softmax_topk").problem({"rows": 8, "cols": 64}, "bf16")
+    assert str(caught.value) == "softmax_topk needs k: give it in the shape, such as k=8"
+    with pytest.raises(ProblemError) as caught:
+        get("attention_decode").problem({"batch": 2, "heads": 8}, "bf16")
+    said = "attention_decode needs kv_len, head_dim: give them in the shape, such as kv_len=32768,head_dim=128"
+    assert str(caught.value) == said
+
+
+@pytest.mark.parametrize("name", names(shipped=True))
+def test_the_sizes_that_are_proposed_are_a_problem(name):
+    with pytest.raises(ProblemError, match=f"^{name} needs ") as caught:
+        get(name).problem({}, "bf16")
+    pairs = str(caught.value).partition("such as ")[2].split(",")
+    get(name).problem({key: int(value) for key, value in (pair.split("=") for pair in pairs)}, "bf16")
+
+
 @pytest.mark.parametrize(
     ("dtype", "options", "message"),
     [

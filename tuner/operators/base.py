@@ -114,9 +114,10 @@ class Operator(ABC):
         sizes: dict[str, int] = {}
         missing = [p.name for p in self.shape_parameters if p.default is None and p.name not in shape]
         if missing:
+            usual = self.example().sizes
             raise ProblemError(
-                f"{self.name} needs {', '.join(missing)}: give them in the shape, "
-                f"such as {','.join(f'{name}=1024' for name in missing)}"
+                f"{self.name} needs {', '.join(missing)}: give {'it' if len(missing) == 1 else 'them'} in the shape, "
+                f"such as {','.join(f'{name}={usual[name]}' for name in missing)}"
             )
         for parameter in self.shape_parameters:
             default = sizes[parameter.default] if isinstance(parameter.default, str) else parameter.default
