@@ -201,7 +201,7 @@ CREATE TABLE tuner_winner (
     speedup DOUBLE,
     tie_set JSON NOT NULL,
     finalists JSON NOT NULL,
-    created_at DATETIME NOT NULL,
+    created_at DATETIME NOT NULL, replaces JSON,
     CONSTRAINT pk_tuner_winner PRIMARY KEY (id),
     CONSTRAINT uq_tuner_winner_uid UNIQUE (uid),
     CONSTRAINT fk_tuner_winner_study_id FOREIGN KEY(study_id) REFERENCES tuner_study (id),
@@ -271,9 +271,21 @@ JOIN tuner_study st ON st.id = w.study_id
 JOIN tuner_problem p ON p.key = w.problem_key
 JOIN tuner_device d ON d.key = w.device_key
 JOIN tuner_stack s ON s.key = w.stack_key
-WHERE t.outcome = 'timed' AND NOT EXISTS (
-    SELECT 1 FROM tuner_winner n JOIN tuner_trial nt ON nt.id = n.trial_id
-    WHERE nt.outcome = 'timed' AND n.problem_key = w.problem_key AND n.device_key = w.device_key
-        AND n.estimated = w.estimated
-        AND (n.created_at > w.created_at OR (n.created_at = w.created_at AND n.id > w.id))
-);
+JOIN (
+    SELECT v.id, row_number() OVER (
+        PARTITION BY v.problem_key, v.device_key, v.estimated
+        ORDER BY v.stack_moment DESC, v.stack_key, v.median_us, v.created_at, v.uid
+    ) AS place
+    FROM (
+        SELECT a.*, max(a.created_at) OVER (
+            PARTITION BY a.problem_key, a.device_key, a.estimated, a.stack_key
+        ) AS stack_moment
+        FROM tuner_winner a JOIN tuner_trial b ON b.id = a.trial_id
+        WHERE b.outcome = 'timed'
+    ) v
+    WHERE NOT EXISTS (
+        SELECT 1 FROM tuner_winner n JOIN tuner_trial m ON m.id = n.trial_id
+        WHERE m.outcome = 'timed' AND n.study_id = v.study_id
+            AND CAST(n.replaces AS TEXT) LIKE '%' || v.uid || '%'
+    )
+) c ON c.id = w.id AND c.place = 1;

@@ -55,7 +55,7 @@ def test_no_read_walks_through_all_trials_or_measurements(store: Store, statemen
         (Selection(problem_keys=[PROBLEM.key]), "(problem_key=?"),
         (Selection(device_keys=[H200.key], stack_keys=[STACK.key]), "ix_tuner_trial_place (device_key=?"),
         (Selection("measurements", problem_keys=[PROBLEM.key]), "SEARCH tuner_measurement USING INDEX"),
-        (Selection("winners"), "SEARCH tuner_winner_1 USING INDEX ix_tuner_winner_best"),
+        (Selection("winners"), "SEARCH tuner_winner_2 USING INDEX ix_tuner_winner_study_id (study_id=?)"),
         (
             Selection(device_keys=None, outcomes=None, limit=50),
             "SCAN tuner_trial\n",

@@ -33,6 +33,8 @@ from store_samples import (
 import tuner
 from tests.postgres import PostgresServer
 from tuner.errors import StoreError, UsageError
+from tuner.regression.points import Point
+from tuner.regression.reading import PointReader
 from tuner.store.engine import locate, open_engine
 from tuner.store.merging import join
 from tuner.store.models import Base
@@ -191,6 +193,69 @@ def test_a_database_is_merged_into_another_kind(pair: list[str]) -> None:
         known = store.known_trials(PROBLEM.key, H200.key, STACK.key)
         stages = [m.measurement.stage for m in store.trial(next(iter(known.values())).id).measurements]
         assert stages in (["screen", "final"], ["screen"])
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_winner_chosen_without_the_others_trials_does_not_displace_a_better_one(
+    tmp_path: Path, postgres_url: str, swapped: bool
+) -> None:
+    paths = [str(tmp_path / "twelve.db"), str(tmp_path / "two.db")]
+    for path, block, us, trials in zip(paths, (1, 2), (4.88, 4.97), (12, 2), strict=True):
+        with Store.open(path) as store:
+            study = store.start_study(spec(max_trials=trials))
+            trial = store.record_trial(study.id, timed(block, us), VARIANT)
+            store.record_winner(study.id, WinnerRecord(trial, "winner", "v", us, us, us, False))
+            store.finish_study(study.id, "finished", 1.0, 0.0)
+    mine, other = reversed(paths) if swapped else paths
+    tuner.merge_database(other, db=mine)
+    tuner.merge_database(mine, db=postgres_url)
+    tuner.merge_database(other, db=mine)
+    for db in (mine, postgres_url):
+        assert counted(db) == {4.88}
+        with Store.open(db) as store:
+            (study,) = store.studies()
+            assert (study.max_trials, study.trials) == (12, 2)
+            # Whoever knew both chooses in the knowledge of both, and may find the slower-looking one to be faster.
+            trial = next(t.trial.id for t in store.study(study.id).trials if t.trial.value_us == 4.97)
+            store.record_winner(study.id, WinnerRecord(trial, "winner", "v", 4.95, 4.9, 5.0, False))
+        assert counted(db) == {4.95}
+
+
+def counted(db: str) -> set[float]:
+    """The time of the one winner that counts, wherever that is said."""
+    best, (line,) = tuner.best(PROBLEM, db=db), tuner.studies(db=db)
+    table = tuner.query("winners", db=db)
+    ((listed,),) = [
+        [value for name, value in zip(table.columns, row, strict=True) if name == "time_us"] for row in table.rows
+    ]
+    with Store.open(db) as store:
+        shown = store.study(line.id).winner
+        at = PointReader(store.history, Point(), {H200.key: (STACK.key,)}, "").winners(
+            store.history.winners(estimated=False)
+        )
+    engine = open_engine(locate(db), write=False, busy_timeout_s=5.0)
+    with engine.connect() as connection:
+        ((viewed,),) = connection.exec_driver_sql("SELECT median_us FROM winners").fetchall()
+    engine.dispose()
+    assert best is not None and shown is not None and line.best_us is not None
+    (compared,) = at.values()
+    return {best.record.median_us, line.best_us, shown.record.median_us, compared.median_us, listed, viewed}
+
+
+@pytest.mark.parametrize(
+    ("budgets", "larger"), [(((5, 60.0), (7, 1.0)), (7, 1.0)), (((None, 9.0), (7, None)), (None, 9.0))]
+)
+def test_of_two_budgets_the_larger_stays(budgets: Any, larger: Any) -> None:
+    for order in (budgets, budgets[::-1]):
+        mine = memory()
+        for trials, seconds in order:
+            other = memory()
+            Store(other).start_study(spec(max_trials=trials, max_seconds=seconds))
+            joined(mine, other)
+            other.engine.dispose()
+        (study,) = Store(mine).studies()
+        assert (study.max_trials, study.max_seconds) == larger
+        mine.engine.dispose()
 
 
 @pytest.fixture

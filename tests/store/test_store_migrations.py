@@ -132,10 +132,15 @@ def test_a_command_that_writes_upgrades_it_with_its_data(older_url: str) -> None
 
 
 def test_who_ran_a_study_is_a_run_afterwards(older_url: str) -> None:
-    (owner,) = [row for row in contents(older_url)["tuner_study"] if row["owner_pid"] is not None]
+    stored = contents(older_url)
+    if "tuner_run" in stored:  # it was one before
+        (known,) = [run for run in stored["tuner_run"] if run["host"] == "a-host"]
+        owner = {"id": known["study_id"], "owner_pid": known["pid"], "owner_start": known["start"]}
+    else:
+        (owner,) = [row for row in stored["tuner_study"] if row["owner_pid"] is not None]
     with Store.open(older_url, create=False) as store:
         assert sorted(s.state for s in store.studies()) == ["finished", "interrupted", "interrupted"]
-    (run,) = contents(older_url)["tuner_run"]
+    (run,) = [run for run in contents(older_url)["tuner_run"] if run["study_id"] == owner["id"]]
     assert (run["study_id"], run["host"], run["pid"]) == (owner["id"], "a-host", owner["owner_pid"])
     assert (run["start"], run["lost_at"], run["wall_s"], run["gpu_busy_s"]) == (owner["owner_start"], None, 2.5, 1.5)
 
@@ -161,10 +166,26 @@ def test_the_newest_goes_back_to_every_older_revision_and_up_again(older: Path) 
     assert again.keys() == before.keys()
     for old, new in zip(before["tuner_study"], again["tuner_study"], strict=True):
         # What was before the current run means nothing where there is none.
-        compared = old.keys() if old["owner_pid"] else old.keys() - {"wall_s_before", "gpu_busy_s_before"}
+        compared = old.keys() if old.get("owner_pid", True) else old.keys() - {"wall_s_before", "gpu_busy_s_before"}
         assert {k: new[k] for k in compared} == {k: old[k] for k in compared}
     Store.open(str(older)).close()
     assert tuner.check_database(db=str(older)).sound
+
+
+def test_stored_winners_replace_those_before_them_of_their_study(tmp_path: Path) -> None:
+    path = tmp_path / "tuner.db"
+    load(path, "0003")
+    with sqlite3.connect(path) as database:
+        names = [row[1] for row in database.execute("PRAGMA table_info(tuner_winner)")]
+        later = {"id": "9", "uid": "'later'", "created_at": "'2999-01-01 00:00:00.000000'", "median_us": "9.3"}
+        values = ", ".join(later.get(name, name) for name in names)
+        database.execute(f"INSERT INTO tuner_winner SELECT {values} FROM tuner_winner WHERE id = 1")
+    database.close()
+    before = contents(f"sqlite:///{path}")["tuner_winner"]
+    best = tuner.best(PROBLEM, db=str(path))
+    assert best is not None and best.id == 9
+    rows = {row["id"]: row["replaces"] for row in contents(f"sqlite:///{path}")["tuner_winner"]}
+    assert rows == {1: [], 2: [], 9: [before[0]["uid"]]}
 
 
 def test_where_nothing_may_be_written_it_is_refused_and_left_as_it_was(older: Path) -> None:

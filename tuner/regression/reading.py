@@ -11,6 +11,7 @@ from tuner.regression.report import Verdict
 from tuner.regression.template_revisions import template_hashes
 from tuner.store.history import History
 from tuner.store.history_records import Key, MeasurementHead, TrialAt, WinnerAt
+from tuner.store.winners import counting
 from tuner.trial import Outcome
 
 MOST_POOLED = 8
@@ -124,15 +125,11 @@ class PointReader:
 
 
 def _best(winners: Sequence[WinnerAt]) -> WinnerAt:
-    """Of each study its newest; of those on the newest one's stack, the fastest. ``winners`` are newest first."""
+    """Of those on the newest one's stack, the one that counts. ``winners`` are newest first."""
     valid = [w for w in winners if w.outcome is Outcome.TIMED]
     if not valid:
         return winners[0]
-    current: dict[int, WinnerAt] = {}
-    for winner in valid:
-        if winner.stack_key == valid[0].stack_key:
-            current.setdefault(winner.study_id, winner)
-    return min(current.values(), key=lambda w: w.median_us)
+    return counting(w for w in valid if w.stack_key == valid[0].stack_key)
 
 
 def _pooled(heads: Sequence[MeasurementHead]) -> tuple[MeasurementHead, ...]:

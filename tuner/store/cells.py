@@ -23,7 +23,7 @@ _ONE_OF = {
     "kind": (WINNER, TIE),
     "outcome": tuple(outcome.value for outcome in Outcome),
 }
-_LISTS = frozenset({"samples_us", "rounds", "processes", "states", "notes", "tie_set", "finalists"})
+_LISTS = frozenset({"samples_us", "rounds", "processes", "states", "notes", "tie_set", "finalists", "replaces"})
 # In hex digits; an empty one of a twin says that there is none.
 _HEX = {"uid": 32, "same_as": 16}
 _SIGNED = frozenset({"seed", "margin", "margin_low", "margin_high"})

@@ -103,7 +103,7 @@ def winners_statement(estimated: bool) -> Select[Any]:
     return (
         select(
             w.id, w.study_id, w.trial_id, w.problem_key, w.device_key,
-            w.stack_key, w.median_us, w.plain_key, w.created_at,
+            w.stack_key, w.median_us, w.plain_key, w.created_at, w.uid, w.replaces,
             t.config, t.variant_id, t.outcome, t.reason, t.updated_at,
             VariantRow.template_hash,
         )
@@ -200,6 +200,8 @@ def _winner(row: Row[Any]) -> WinnerAt:
         plain_key=row.plain_key,
         created_at=row.created_at,
         changed_at=row.updated_at,
+        uid=row.uid,
+        replaces=tuple(row.replaces or ()),
     )
 
 

@@ -48,6 +48,8 @@ class WinnerAt:
     plain_key: str
     created_at: datetime
     changed_at: datetime
+    uid: str
+    replaces: tuple[str, ...]
 
     def __post_init__(self) -> None:
         _refuse_no_time(f"winner {self.id}", self.median_us)

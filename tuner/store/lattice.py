@@ -7,6 +7,7 @@ order, and as often as one likes, gives the same rows.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,7 +20,8 @@ Row = Mapping[str, Any]
 _WEIGHT = {Outcome.PRUNED.value: 0, Outcome.TIMED.value: 2, Outcome.WRONG.value: 3}
 _OTHER_WEIGHT = 1
 _MOMENTS = ("created_at", "updated_at")
-_BUDGET = ("sampler", "seed", "max_trials", "max_seconds", "protocol", "space_size")
+_BUDGET = ("max_trials", "max_seconds")
+_LAST_RUN = ("sampler", "seed", "protocol", "space_size")
 
 
 def joined_content(mine: Row, theirs: Row) -> dict[str, Any]:
@@ -39,15 +41,17 @@ def joined_trial(mine: Row, theirs: Row) -> dict[str, Any]:
 
 
 def joined_study(mine: Row, theirs: Row) -> dict[str, Any]:
-    """Studies: the last run's budget, the longer times, finished where it is in either. Its own name is kept.
+    """Studies: the larger budget, the last run's sampler, the longer times, finished where it is in either.
 
-    Seconds are not added: the same run may be in both.
+    Its own name is kept. Seconds are not added: the same run may be in both. A budget without a limit is the larger.
     """
-    last = max(mine, theirs, key=lambda row: (row["updated_at"], _text({name: row[name] for name in _BUDGET})))
+    last = max(mine, theirs, key=lambda row: (row["updated_at"], _text({name: row[name] for name in _LAST_RUN})))
+    larger = max(mine, theirs, key=lambda row: [math.inf if row[name] is None else row[name] for name in _BUDGET])
     ends = [row["finished_at"] for row in (mine, theirs) if row["finished_at"] is not None]
     return {
         **mine,
-        **{name: last[name] for name in _BUDGET},
+        **{name: last[name] for name in _LAST_RUN},
+        **{name: larger[name] for name in _BUDGET},
         "uid": min(mine["uid"], theirs["uid"]),
         "state": _state(mine["state"], theirs["state"]),
         "wall_s": max(mine["wall_s"], theirs["wall_s"]),

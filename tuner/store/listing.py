@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Column, ColumnElement, Connection, Select, case, func, literal_column, select
+from sqlalchemy import Column, ColumnElement, Connection, Select, Text, case, cast, func, literal_column, select
 from sqlalchemy import column as named_column
 from sqlalchemy.orm import aliased
 
@@ -161,21 +161,37 @@ def _conditions(selection: Selection) -> list[ColumnElement[Any]]:
     if selection.until is not None:
         conditions.append(moment <= selection.until)
     if selection.kind == WINNERS:
-        conditions.append(_newest())
+        conditions.append(_counting())
     return conditions
 
 
-def _newest() -> ColumnElement[Any]:
-    """Of each problem, device and basis the newest winner whose trial still stands, as in the view ``winners``."""
-    newer, its_trial = aliased(WinnerRow), aliased(TrialRow)
-    same = (
-        newer.problem_key == WinnerRow.problem_key,
-        newer.device_key == WinnerRow.device_key,
-        newer.estimated == WinnerRow.estimated,
-        its_trial.outcome == Outcome.TIMED.value,
-        (newer.created_at > WinnerRow.created_at)
-        | ((newer.created_at == WinnerRow.created_at) & (newer.id > WinnerRow.id)),
+def _counting() -> ColumnElement[Any]:
+    """Of each problem, device and basis the winner that counts, as in the view ``winners``."""
+    w, t = aliased(WinnerRow), aliased(TrialRow)
+    later, its_trial = aliased(WinnerRow), aliased(TrialRow)
+    replaced = (
+        select(literal_column("1"))
+        .join_from(later, its_trial, its_trial.id == later.trial_id)
+        .where(
+            its_trial.outcome == Outcome.TIMED.value,
+            later.study_id == w.study_id,
+            cast(later.replaces, Text).contains(w.uid),
+        )
+        .exists()
     )
-    return (
-        ~select(literal_column("1")).join_from(newer, its_trial, its_trial.id == newer.trial_id).where(*same).exists()
+    place = (w.problem_key, w.device_key, w.estimated)
+    # The stack is chosen before what was replaced is left out: a newest winner is never replaced.
+    valid = (
+        select(w.id, func.max(w.created_at).over(partition_by=(*place, w.stack_key)).label("stack_moment"))
+        .join(t, t.id == w.trial_id)
+        .where(t.outcome == Outcome.TIMED.value)
+        .subquery()
     )
+    order = (valid.c.stack_moment.desc(), w.stack_key, w.median_us, w.created_at, w.uid)
+    ranked = (
+        select(w.id, func.row_number().over(partition_by=place, order_by=order).label("place"))
+        .join(valid, valid.c.id == w.id)
+        .where(~replaced)
+        .subquery()
+    )
+    return WinnerRow.id.in_(select(ranked.c.id).where(ranked.c.place == 1))

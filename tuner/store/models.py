@@ -303,3 +303,6 @@ class WinnerRow(Base):
     tie_set: Mapped[list[str]] = mapped_column(Json, doc="config keys that cannot be told apart")
     finalists: Mapped[list[dict[str, Any]]] = mapped_column(Json, doc="key, label and time of each")
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    replaces: Mapped[list[str] | None] = mapped_column(
+        Json, doc="uids of the study's winners that were known when it was chosen; NULL: none"
+    )

@@ -58,9 +58,7 @@ def study(connection: Connection, reference: str | int) -> StudyDetail:
     ).all()
     measured = trials.measurements_of(connection, [link.id for link in links])
     tried = tuple(StudyTrial(ln.ordinal, ln.reused, trial_of(ln, measured.get(ln.id, ()))) for ln in links)
-    newest = winners.statement_for_winners().where(WinnerRow.study_id == row.id)
-    newest = newest.order_by(WinnerRow.created_at.desc(), WinnerRow.id.desc()).limit(1)
-    chosen = connection.execute(newest).one_or_none()
+    chosen = connection.execute(winners.statement_for_winners().where(WinnerRow.study_id == row.id)).all()
     space = connection.execute(select(SpaceRow.name, SpaceRow.text).where(SpaceRow.digest == row.space_digest)).one()
     return StudyDetail(
         summary=_summaries(connection, [row])[0],
@@ -70,7 +68,7 @@ def study(connection: Connection, reference: str | int) -> StudyDetail:
         optuna_name=row.optuna_name,
         trials=tried,
         refusals=refusals([t.trial for t in tried]),
-        winner=None if chosen is None else winner_of(chosen),
+        winner=winner_of(winners.counting(chosen)) if chosen else None,
     )
 
 
@@ -148,14 +146,17 @@ def _summaries(connection: Connection, rows: Sequence[Row[Any]]) -> list[StudySu
         counts[study_id][outcome] = counts[study_id].get(outcome, 0) + number
         reused[study_id] += number if was_known else 0
     best = {row.study_id: row for row in connection.execute(_fastest(ids))}
-    chosen: dict[int, Row[Any]] = {}
-    ordered = select(WinnerRow.__table__, TrialRow.label).join(TrialRow, TrialRow.id == WinnerRow.trial_id)
-    ordered = ordered.where(WinnerRow.study_id.in_(ids), TrialRow.outcome == Outcome.TIMED.value)
-    for row in connection.execute(ordered.order_by(WinnerRow.created_at, WinnerRow.id)):
-        chosen[row.study_id] = row
+    chosen: dict[int, list[Row[Any]]] = {}
+    standing = select(WinnerRow.__table__, TrialRow.label).join(TrialRow, TrialRow.id == WinnerRow.trial_id)
+    standing = standing.where(WinnerRow.study_id.in_(ids), TrialRow.outcome == Outcome.TIMED.value)
+    for row in connection.execute(standing):
+        chosen.setdefault(row.study_id, []).append(row)
+    counted_winners = {study_id: winners.counting(several) for study_id, several in chosen.items()}
     running = _running(connection, rows)
     return [
-        _summary(row, _state(row, running), counts[row.id], reused[row.id], best.get(row.id), chosen.get(row.id))
+        _summary(
+            row, _state(row, running), counts[row.id], reused[row.id], best.get(row.id), counted_winners.get(row.id)
+        )
         for row in rows
     ]
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from datetime import timedelta
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
 from functools import cache
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import Connection, Select, func, insert, select
 
@@ -39,7 +40,14 @@ def record(connection: Connection, study_id: int, winner: WinnerRecord) -> int:
         )
     ).scalar_one()
     moment = now() if last is None else max(now(), last + timedelta(microseconds=1))
-    values = {**place, **winner_values(winner), "uid": uuid.uuid4().hex, "created_at": moment}
+    known = select(WinnerRow.uid).where(WinnerRow.study_id == study_id).order_by(WinnerRow.created_at, WinnerRow.id)
+    values = {
+        **place,
+        **winner_values(winner),
+        "uid": uuid.uuid4().hex,
+        "created_at": moment,
+        "replaces": list(connection.execute(known).scalars()),
+    }
     done = connection.execute(insert(WinnerRow).values(study_id=study_id, **values))
     assert done.inserted_primary_key is not None
     return int(done.inserted_primary_key[0])
@@ -63,17 +71,41 @@ def best(
     )
     keys = _matching([(row.key, row.name) for row in devices], problem, device_name)
     statement = statement_for_winners().where(*valid, WinnerRow.device_key.in_(keys))
-    # Of each study only its newest winner counts; of those on the newest stack, the fastest.
     rows = connection.execute(
         statement.order_by(WinnerRow.estimated, WinnerRow.created_at.desc(), WinnerRow.id.desc())
     ).all()
     if not rows:
         return None
-    current: dict[int, StoredWinner] = {}
-    for row in rows:
-        if row.estimated == rows[0].estimated and row.stack_key == rows[0].stack_key:
-            current.setdefault(row.study_id, winner_of(row))
-    return min(current.values(), key=lambda winner: winner.record.median_us)
+    here = [row for row in rows if row.estimated == rows[0].estimated and row.stack_key == rows[0].stack_key]
+    return winner_of(counting(here))
+
+
+class Choice(Protocol):
+    """What ``counting`` looks at."""
+
+    @property
+    def uid(self) -> str: ...
+    @property
+    def replaces(self) -> Sequence[str] | None: ...
+    @property
+    def median_us(self) -> float: ...
+    @property
+    def created_at(self) -> datetime: ...
+
+
+C = TypeVar("C", bound=Choice)
+
+
+def counting(winners: Iterable[C]) -> C:
+    """The fastest of ``winners`` (one at least, of one stack) that none of the others replaces.
+
+    A winner replaces those of its study that were known when it was chosen, even faster ones. What databases that are
+    joined chose without one another stands side by side. As in the view ``winners``.
+    """
+    every = list(winners)
+    replaced = {uid for winner in every for uid in winner.replaces or ()}
+    standing = [winner for winner in every if winner.uid not in replaced]
+    return min(standing, key=lambda winner: (winner.median_us, winner.created_at, winner.uid))
 
 
 @cache
