@@ -11,6 +11,7 @@ from tuner.cli.output import plain
 from tuner.doctor import Check, DoctorReport, Status
 from tuner.errors import MissingError, StoreError, StudyFailedError
 from tuner.events import Notice, Progress
+from tuner.operators import get
 from tuner.problem import Problem
 from tuner.results import TimeResult, TuneResult
 from tuner.trial import Outcome
@@ -342,6 +343,24 @@ def test_operators_says_how_many_configs_are_valid(api, cli):
     assert "online, whole_row" in ran.out
     assert "360 valid configs for softmax rows=4096 cols=4096" in ran.out and "on sm_90" in ran.out
     assert json.loads(cli("operators", "--json").out)[0]["valid_configs"] == 360
+
+
+def test_operators_says_how_options_are_given_and_which_sizes_are_limited(api, cli):
+    (listed,) = api.answers["list_operators"]
+    decode, entropy, full = get("attention_decode"), get("cross_entropy"), get("attention_fwd")
+    api.answers["list_operators"] = [
+        replace(listed, name=o.name, shape_parameters=o.shape_parameters, options=o.options)
+        for o in (decode, entropy, full)
+    ]
+    said = " ".join(cli("operators").out.split())
+    assert (
+        "shape batch, heads, kv_heads (default heads), q_len (1 to 16, default 1), kv_len, "
+        "head_dim (16 to 256, a multiple of 16), page_size (0 to 4096, default 0) "
+        "options --option scale=NUMBER: factor of q k^T; head_dim ** -0.5 where not given dtypes"
+    ) in said
+    smoothing = "label_smoothing=NUMBER: share of the label that is spread over all columns, below 1 (default off)"
+    assert f"shape rows, cols, row_stride (default cols) options --option {smoothing} --option z_loss=" in said
+    assert "--option causal=true: a query sees no later key (aligned at the bottom right) (default false)" in said
 
 
 def test_doctor_says_what_is_missing_and_exits_with_1(cli, monkeypatch):
