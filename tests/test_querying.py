@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -67,11 +68,37 @@ def test_the_default_is_what_is_right_and_measured_the_newest_first(db):
         ({"device": "h200"}, {512, 1024, 4096, 16384}),
         ({"device": "B200"}, set()),
         ({"template": "persistent"}, set()),
+        ({"dtype": "fp16"}, set()),
+        ({"operator": "attention_fwd"}, set()),
+        ({"shape": "head_dim=64"}, set()),
         ({"operator": "softmax", "dtype": "bf16", "shape": "cols=512"}, {512}),
     ],
 )
 def test_filters(db, how, expected):
     assert {shape["cols"] for shape in column(tuner.query(db=db, **how), "shape")} == expected  # type: ignore[index]
+
+
+def test_an_own_operator_is_called_by_its_bare_name(tmp_path):
+    path = str(tmp_path / "own.db")
+    own = replace(problem(512), operator="rmsnorm@0123456789ab")
+    with Store.open(path) as store:
+        recorder = Recorder(store)
+        recorder.crowned(own, OLD, config(2), simulated(5.0, 1), plain=simulated(9.0, 2))
+        recorder.crowned(own, NEW, config(2), simulated(5.0, 3), plain=simulated(9.0, 4))
+    assert len(tuner.query("winners", operator="rmsnorm", db=path).rows) == 1
+    assert len(tuner.query("winners", operator=own.operator, db=path).rows) == 1
+    assert len(tuner.regressions(operator="rmsnorm", db=path).rows) == 1
+    with pytest.raises(UsageError, match=r"no operator 'rmsnrm' here; did you mean rmsnorm\?"):
+        tuner.query(operator="rmsnrm", db=path)
+
+
+def test_nothing_stored_at_all_is_an_empty_answer(tmp_path):
+    path = str(tmp_path / "empty.db")
+    Store.open(path).close()
+    found = tuner.query(
+        operator="softmax", dtype="bf16", shape="cols=4096", sort=("cols",), group_by=("cols",), db=path
+    )
+    assert found.rows == ()
 
 
 def test_outcomes_are_given_when_they_are_asked_for(db):
@@ -131,7 +158,7 @@ def test_groups_count_rows_with_the_fastest_and_the_slowest(db):
     [
         ("trails", {}, "there are no 'trails'; did you mean trials?"),
         ("trials", {"operator": "softmx"}, "no operator 'softmx' here; did you mean softmax?"),
-        ("trials", {"dtype": "int8"}, "no dtype 'int8' here; there is bf16"),
+        ("trials", {"dtype": "int8"}, "no dtype 'int8' here; there is bf16, fp16, fp32"),
         ("trials", {"shape": "col=9"}, "no shape parameter 'col' here; did you mean cols?"),
         ("trials", {"shape": "cols"}, "cannot read 'cols'; write cols=4096 or cols=1024..8192"),
         ("trials", {"shape": "cols=9..3"}, "admits nothing"),

@@ -10,6 +10,9 @@ from typing import Any, TypeVar
 
 from tuner.device import ESTIMATED, MEASURED
 from tuner.errors import UsageError
+from tuner.numerics import TENSOR_DTYPES
+from tuner.operators import get, names
+from tuner.own_operators.files import bare_name
 from tuner.problem import Problem
 from tuner.regression.points import Point
 from tuner.store.history_records import Catalogue
@@ -78,16 +81,24 @@ def selection(
     group_by: Iterable[str] = (),
     limit: int | None = None,
 ) -> Selection:
-    """The selection that the words ask for. Raises ``UsageError`` on a name that nothing has, with the closest ones."""
+    """The selection that the words ask for.
+
+    An operator is called by its whole name, or by the part before ``@``. Raises ``UsageError`` on a name that nothing
+    could have, with the closest ones.
+    """
     if kind not in KINDS:
         raise UsageError(f"there are no {kind!r}; {_close(kind, KINDS)}")
     if limit is not None and not 1 <= limit <= MOST_ROWS:
         raise UsageError(f"the limit must be from 1 to {MOST_ROWS}, but got {limit}")
     problems = catalogue.problems
+    # What could be stored is no mistake, though nothing is.
+    shipped = [get(name) for name in names()]
     shapes = {name for problem in problems.values() for name in problem.sizes}
+    shapes |= {parameter.name for operator in shipped for parameter in operator.shape_parameters}
     ranges = read_ranges(filters.shape, shapes)
-    _known(filters.operator, {p.operator for p in problems.values()}, "operator")
-    _known(filters.dtype, {p.dtype for p in problems.values()}, "dtype")
+    stored = {p.operator for p in problems.values()}
+    _known(filters.operator, {*names(), *stored, *map(bare_name, stored)}, "operator")
+    _known(filters.dtype, TENSOR_DTYPES, "dtype")
     device = (filters.device or "").lower()
     groups = tuple(group_by)
     for name in groups:
@@ -106,7 +117,7 @@ def selection(
             [
                 key
                 for key, problem in problems.items()
-                if filters.operator in (None, problem.operator)
+                if filters.operator in (None, problem.operator, bare_name(problem.operator))
                 and filters.dtype in (None, problem.dtype)
                 and all(r.admits(problem) for r in ranges)
             ],
@@ -145,18 +156,18 @@ def read_ranges(text: str, known: Collection[str]) -> tuple[Range, ...]:
     return tuple(found)
 
 
-def result(names: Sequence[str], rows: Sequence[tuple[Any, ...]], limit: int | None) -> QueryResult:
+def result(column_names: Sequence[str], rows: Sequence[tuple[Any, ...]], limit: int | None) -> QueryResult:
     """The table of at most ``limit`` rows; one more was asked for, to know whether there are more."""
     kept = tuple(rows) if limit is None else tuple(rows[:limit])
-    return QueryResult(tuple(names), kept, len(rows) > len(kept))
+    return QueryResult(tuple(column_names), kept, len(rows) > len(kept))
 
 
 def _outcomes(wanted: Sequence[str], kind: str) -> Collection[str] | None:
     if EVERY_OUTCOME in wanted and kind != WINNERS:
         return None
-    names = [str(outcome) for outcome in Outcome]
+    outcomes = [str(outcome) for outcome in Outcome]
     for name in wanted:
-        _known(name, {*names, EVERY_OUTCOME}, "outcome")
+        _known(name, {*outcomes, EVERY_OUTCOME}, "outcome")
     if kind == WINNERS and wanted:
         raise UsageError(f"winners are right and timed; ask for an outcome of {TRIALS}")
     return tuple(wanted) or (Outcome.TIMED.value,)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from tuner.device import ESTIMATED, MEASURED
 from tuner.errors import StoreError, UsageError
+from tuner.own_operators.files import bare_name
 from tuner.regression.effect import LEAST_THRESHOLD
 from tuner.regression.fairness import Conditions, Fairness
 from tuner.regression.judging import Evidence, compared, judged
@@ -255,7 +256,8 @@ def _refuse_unknown(winners: Sequence[WinnerAt], known: Catalogue) -> None:
 
 
 def _wanted(winner: WinnerAt, known: Catalogue, operator: str | None, device: str | None) -> bool:
-    if operator is not None and known.problems[winner.problem_key].operator != operator:
+    stored = known.problems[winner.problem_key].operator
+    if operator not in (None, stored, bare_name(stored)):
         return False
     return device is None or device.lower() in known.devices[winner.device_key].name.lower()
 
