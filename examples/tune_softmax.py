@@ -20,7 +20,8 @@ def main(output: Path) -> None:
     record = result.winner.record
     kind = "estimated" if result.estimated else "measured"
     print(f"{result.winner.config.label}\n{record.median_us:.2f} us ({kind}); {record.verdict}")
-    output.write_text(tuner.render(problem, best=True, device=result.winner.device.name), encoding="utf-8")
+    source = tuner.render(problem, best=True, device=result.winner.device.name, estimated=result.estimated)
+    output.write_text(source, encoding="utf-8")
     print(f"wrote {output}")
 
 

@@ -12,7 +12,7 @@ import pytest
 import tuner
 from tuner import api
 from tuner.config import Config
-from tuner.errors import MissingError, StudyFailedError, TunerError, UsageError
+from tuner.errors import MissingError, NoWinnerError, StudyFailedError, TunerError, UsageError
 from tuner.events import Event, Notice, Progress, StudyFinished, StudyStarted, TrialFinished
 from tuner.known import same_or_none
 from tuner.problem import Problem
@@ -176,9 +176,11 @@ def test_a_config_that_cannot_be_run_is_an_error_that_names_it(monkeypatch, inte
 
 
 def test_the_stored_winner_renders_to_one_file(finished, database):
-    text = tuner.render(PROBLEM, space=spaces() / "small.yaml", best=True, db=database)
+    text = tuner.render(PROBLEM, space=spaces() / "small.yaml", best=True, db=database, estimated=True)
     compile(text, "winner.py", "exec")
     assert "def launch(" in text and "DIVIDE:" not in text
+    with pytest.raises(NoWinnerError, match=r"only an estimated winner is stored for .*; --estimated takes it"):
+        tuner.render(PROBLEM, best=True, db=database)
     with pytest.raises(UsageError, match="ask for the best config or name one, not both"):
         tuner.render(PROBLEM, best=True, config="num_warps=1", db=database)
 
@@ -186,10 +188,10 @@ def test_the_stored_winner_renders_to_one_file(finished, database):
 def test_a_winner_is_rendered_from_its_stored_source_whatever_the_space_holds_now(finished, database, tmp_path):
     text = (spaces() / "small.yaml").read_text().replace("num_warps: [1, 2]", "num_warps: [8]")
     path = own_space(tmp_path, text.replace("num_warps: 1}", "num_warps: 8}"))
-    again = tuner.render(PROBLEM, space=path, best=True, db=database)
-    assert again == tuner.render(PROBLEM, space=spaces() / "small.yaml", best=True, db=database)
+    again = tuner.render(PROBLEM, space=path, best=True, db=database, estimated=True)
+    assert again == tuner.render(PROBLEM, space=spaces() / "small.yaml", best=True, db=database, estimated=True)
     assert f"num_warps={finished[0].winner.config.values['num_warps']}" in again
-    with pytest.raises(UsageError, match="run `tuner tune` first"):
+    with pytest.raises(NoWinnerError, match="run `tuner tune` first"):
         tuner.render(tuner.make_problem("softmax", {"rows": 8, "cols": 8}, "fp32"), best=True, db=database)
 
 

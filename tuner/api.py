@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-from tuner.errors import UsageError
+from tuner.errors import NoWinnerError, UsageError
 from tuner.events import Listener, Notice
 from tuner.files import config_file, winner_file
 from tuner.machine import DEFAULT_TARGET, new_machine
@@ -240,10 +240,12 @@ def render(
     triton_version: str | None = None,
     db: str | None = None,
     device: str | None = None,
+    estimated: bool = False,
 ) -> str:
     """The standalone source of one config: the stored winner (``best``), ``config``, or the first plain config.
 
-    The winner's comes from the source that is stored with it. ``triton_version`` decides how the base-2 exponential is
+    The winner's comes from the source that is stored with it; an estimated one only with ``estimated``. Raises
+    ``NoWinnerError`` where there is none. ``triton_version`` decides how the base-2 exponential is
     spelt (None: a file that finds out where it runs).
     """
     if not best:
@@ -253,9 +255,11 @@ def render(
     if config is not None:
         raise UsageError("ask for the best config or name one, not both")
     with reading(db) as store:
-        winner = store.best(problem, device, estimated=True)
+        winner = store.best(problem, device, estimated=estimated)
         if winner is None:
-            raise UsageError(f"nothing is stored for {problem.label}; run `tuner tune` first")
+            if not estimated and store.best(problem, device, estimated=True) is not None:
+                raise NoWinnerError(f"only an estimated winner is stored for {problem.label}; --estimated takes it")
+            raise NoWinnerError(f"nothing is stored for {problem.label}; run `tuner tune` first")
         return winner_file(store, winner, triton_version)
 
 

@@ -10,7 +10,8 @@
     │   ├── ExpressionError   2      an expression in a search space that cannot be read or evaluated
     │   ├── TemplateError     2      a template that cannot be read or rendered
     │   ├── TargetError       2      a target or device name that nobody knows
-    │   └── AutotuneError     2      @tuner.autotune was told, or given, what does not fit the kernel
+    │   ├── AutotuneError     2      @tuner.autotune was told, or given, what does not fit the kernel
+    │   └── NoWinnerError     1      no winner is stored, or only an estimated one
     ├── StoreError            2      the database cannot be used; it was left as it was
     │   └── OlderSchemaError  2      it has an older schema, and nothing may be written
     ├── MissingError          2      what the machine lacks: a GPU, Triton, a compiler
@@ -54,6 +55,12 @@ class TargetError(UsageError, ValueError):
 
 class AutotuneError(UsageError, ValueError):
     """What ``@tuner.autotune`` was told does not fit the kernel, or a call's arguments do not fit what it was told."""
+
+
+class NoWinnerError(UsageError):
+    """No winner is stored for a problem, or only an estimated one, which was not asked for."""
+
+    exit_code = 1
 
 
 class SpaceError(UsageError, ValueError):

@@ -9,7 +9,7 @@ import pytest
 
 from tuner.cli.output import plain
 from tuner.doctor import Check, DoctorReport, Status
-from tuner.errors import MissingError, StoreError, StudyFailedError
+from tuner.errors import MissingError, NoWinnerError, StoreError, StudyFailedError
 from tuner.events import Notice, Progress
 from tuner.operators import get
 from tuner.problem import Problem
@@ -295,10 +295,18 @@ def test_render_prints_exactly_the_source_or_writes_it(api, cli, tmp_path):
         "triton_version": "2.1",
         "db": None,
         "device": None,
+        "estimated": False,
     }
-    ran = cli("render", *SOFTMAX, "--best", "-o", str(tmp_path / "k.py"))
-    assert (ran.out, ran.err) == ("", f"wrote {tmp_path / 'k.py'}\n")
+    ran = cli("render", *SOFTMAX, "--best", "--estimated", "-o", str(tmp_path / "k.py"))
+    assert (ran.out, ran.err) == ("", f"wrote {tmp_path / 'k.py'}\n") and api.calls[1][2]["estimated"] is True
     assert (tmp_path / "k.py").read_text() == "import triton\n"
+
+
+def test_render_best_exits_with_1_where_no_winner_is_stored(api, cli):
+    api.answers["render"] = NoWinnerError("nothing is stored for softmax; run `tuner tune` first")
+    ran = cli("render", *SOFTMAX, "--best")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == "error: nothing is stored for softmax; run `tuner tune` first\n"
 
 
 def test_check_prints_its_figures_and_exits_with_1_where_the_kernel_is_wrong(api, cli, values):

@@ -37,7 +37,7 @@ def test_tuning_stores_what_best_show_render_and_query_find(write, tmp_path, cap
     detail = tuner.show("1")
     assert {t.trial.outcome for t in detail.trials} == {Outcome.TIMED}
     kernel = tmp_path / "kernel.py"
-    kernel.write_text(tuner.render(problem, best=True), encoding="utf-8")
+    kernel.write_text(tuner.render(problem, best=True, estimated=True), encoding="utf-8")
     assert "import tuner" not in kernel.read_text(encoding="utf-8")
     done = run(kernel, env=environment(TRITON_INTERPRET="1"), cwd=tmp_path)
     assert done.returncode == 0 and done.stdout.startswith("scaled rows=20 cols=100 on cpu: out: error ")

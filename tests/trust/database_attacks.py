@@ -40,8 +40,8 @@ def reading_commands(database: Path, output: Path) -> Iterator[tuple[str, ...]]:
     yield ("query", "trials", "--group-by", "template,outcome", *db)
     yield ("regressions", *db)
     yield ("regressions", "--estimated", "--before", "until=2026-01-01", "--json", *db)
-    yield ("render", *SHAPE, "--best", *db)
-    yield ("render", *SHAPE, "--best", "-o", str(output / "kernel.py"), *db)
+    yield ("render", *SHAPE, "--best", "--estimated", *db)
+    yield ("render", *SHAPE, "--best", "--estimated", "-o", str(output / "kernel.py"), *db)
     for form in ("python", "triton", "fla", "flex", "flaggems"):
         target = output / (form if form != "triton" else "triton.py")
         seed = ("--seed",) if form in ("flex", "flaggems") else ()

@@ -26,6 +26,7 @@ def render(
     device: Annotated[
         str | None, typer.Option("--device", metavar="NAME", help="With --best: the winner of this device.")
     ] = None,
+    estimated: Annotated[bool, typer.Option("--estimated", help="With --best: an estimated winner too.")] = False,
     triton_version: Annotated[
         str | None,
         typer.Option(
@@ -43,7 +44,7 @@ def render(
     json: options.Json = False,
 ) -> None:
     """The standalone source of one config: it runs with torch and Triton alone. Without --config and --best, the plain
-    config's.
+    config's. With --best it exits with 1 where no winner is stored, or only an estimated one.
 
     \b
     Example:
@@ -56,7 +57,14 @@ def render(
         from tuner import api
 
         source = api.render(
-            problem, space=space, config=config, best=best, triton_version=triton_version, db=db, device=device
+            problem,
+            space=space,
+            config=config,
+            best=best,
+            triton_version=triton_version,
+            db=db,
+            device=device,
+            estimated=estimated,
         )
     if output is not None:
         try:
