@@ -50,7 +50,9 @@ def test_a_gate_that_compared_nothing_does_not_pass(api, cli):
     api.answers["regressions"] = replace(whole, rows=(missing,))
     ran = cli("regressions", "--fail-over", "3%")
     assert ran.code == 1
-    assert "nothing could be compared" in ran.err
+    assert "no winner was measured at both points; run `tuner remeasure`\n" in ran.err
+    again = cli("regressions", "--estimated")
+    assert "no winner was estimated at both points; run `tuner remeasure --estimated`\n" in again.err
 
 
 def test_json_is_one_document(api, cli):

@@ -198,6 +198,17 @@ def test_estimates_are_compared_with_estimates_only_and_no_time_of_theirs_is_jud
     assert found.worse() == ()
 
 
+def test_a_missing_estimate_is_called_one_and_made_without_a_gpu(recorder, path):
+    guess = Measurement("estimate", "estimate-1", (40.0,), 40.0, 40.0, 40.0)
+    newer = replace(GUESSED, triton="3.7.1")
+    recorder.crowned(problem(1), GUESSED, config(2), guess)
+    with pytest.raises(UsageError, match="or run `tuner remeasure --estimated` on the other stack"):
+        report(path, estimated=True)
+    recorder.timed(problem(1), newer, config(3), guess)
+    (row,) = report(path, estimated=True).rows
+    assert (row.verdict, row.reason) == (Verdict.MISSING, "not estimated there; run `tuner remeasure --estimated`")
+
+
 def test_it_can_be_narrowed(recorder, path):
     recorder.crowned(problem(1), OLD, config(2), simulated(50.0, 1))
     recorder.timed(problem(1), NEW, config(2), again(50.0, 2))

@@ -72,7 +72,8 @@ def regressions(
     else:
         print_regressions(report, every)
     if report.compared == 0:
-        note("nothing could be compared: no winner was measured at both points; run `tuner remeasure`")
+        how, what = ("estimated", " --estimated") if estimated else ("measured", "")
+        note(f"nothing could be compared: no winner was {how} at both points; run `tuner remeasure{what}`")
         raise typer.Exit(1)
     if over is not None and worse:
         note(f"{len(worse)} of {len(report.rows)} worse (--fail-over {fail_over})")

@@ -16,7 +16,7 @@ from tuner.regression.noise import NoiseFloor, noise_floors
 from tuner.regression.points import Point
 from tuner.regression.reading import BROKEN, Found, Place, PointReader, Source
 from tuner.regression.report import RegressionReport, Row, Side, Verdict
-from tuner.regression.sides import Sides, choose_sides
+from tuner.regression.sides import Sides, choose_sides, remeasure_command
 from tuner.store.history import History
 from tuner.store.history_records import Catalogue, Samples, WinnerAt
 
@@ -151,7 +151,9 @@ def _bare(pair: _Pair, known: Catalogue, tuned_again: WinnerAt | None) -> Row:
     if after is not None and after.trial.outcome in BROKEN:
         return replace(row, verdict=BROKEN[after.trial.outcome], reason=after.trial.reason)
     if after is None:
-        return replace(row, verdict=Verdict.MISSING, reason="not measured there; run `tuner remeasure`")
+        estimated = known.stacks[winner.stack_key].mode == ESTIMATED
+        reason = f"not {'estimated' if estimated else 'measured'} there; run `{remeasure_command(estimated)}`"
+        return replace(row, verdict=Verdict.MISSING, reason=reason)
     if pair.before is None or not pair.before.heads:
         return replace(row, verdict=Verdict.MISSING, reason="its samples at the point before are not stored")
     old, new = pair.before.heads[-1].protocol, after.heads[-1].protocol

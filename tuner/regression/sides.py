@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tuner.device import Device
+from tuner.device import ESTIMATED, Device
 from tuner.errors import UsageError
 from tuner.regression.points import Point
 from tuner.store.history_records import StackUse
@@ -65,13 +65,20 @@ def choose_sides(
             left_out.append(f"{name} is left out: {only}")
     sides = Sides(before, after, stacks_before, stacks_after, tuple(left_out))
     if not stacks_before:
+        estimated = any(use.stack.mode == ESTIMATED for use in (*used_before, *used_after))
         raise UsageError(
             "there is nothing to compare: every device has results of one software stack only; name two points with "
-            "--before and --after (until=DATE and since=DATE, say), or run `tuner remeasure` on the other stack"
+            f"--before and --after (until=DATE and since=DATE, say), or run `{remeasure_command(estimated)}` on "
+            "the other stack"
         )
     if same_database and stacks_before == stacks_after and _rest(before) == _rest(after):
         raise UsageError("--before and --after are one and the same; name two stacks, dates, revisions or databases")
     return sides
+
+
+def remeasure_command(estimated: bool) -> str:
+    """What makes the missing results; estimates are made without a GPU."""
+    return "tuner remeasure --estimated" if estimated else "tuner remeasure"
 
 
 def _rest(point: Point) -> Point:
