@@ -25,8 +25,10 @@ def row_softmax_kernel(x_ptr, out_ptr, x_stride, out_stride, cols, BLOCK_COLS: t
 
 
 def launch(x, out, *, BLOCK_COLS, USE_EXP2, num_warps):
-    """Write the softmax of ``x`` [rows, cols] over its columns into ``out``."""
+    """Write the softmax of ``x`` [rows, cols] over its columns into ``out``. ``ValueError`` above BLOCK_COLS."""
     rows, cols = x.shape
+    if cols > BLOCK_COLS:
+        raise ValueError(f"a row has {cols} columns, but this kernel holds {BLOCK_COLS}; render one for it")
     row_softmax_kernel[(rows,)](
         x,
         out,

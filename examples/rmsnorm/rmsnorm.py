@@ -28,8 +28,10 @@ def rmsnorm_kernel(x_ptr, weight_ptr, out_ptr, rows, cols, eps, BLOCK_ROWS: tl.c
 
 
 def launch(x, weight, out, *, eps, BLOCK_ROWS, BLOCK_COLS, num_warps):
-    """x, out [rows, cols], contiguous; weight [cols]."""
+    """x, out [rows, cols], contiguous; weight [cols]. ``ValueError`` where a row is longer than BLOCK_COLS."""
     rows, cols = x.shape
+    if cols > BLOCK_COLS:
+        raise ValueError(f"a row has {cols} columns, but this kernel holds {BLOCK_COLS}; render one for it")
     grid = (triton.cdiv(rows, BLOCK_ROWS),)
     rmsnorm_kernel[grid](
         x, weight, out, rows, cols, eps, BLOCK_ROWS=BLOCK_ROWS, BLOCK_COLS=BLOCK_COLS, num_warps=num_warps

@@ -59,6 +59,8 @@ def launch(logits, targets, loss, lse, *, label_smoothing, z_loss, BLOCK_COLS, U
     without it. ``ValueError`` where it does not fit.
     """
     rows, cols = logits.shape
+    if cols > BLOCK_COLS:
+        raise ValueError(f"a row has {cols} columns, but this kernel holds {BLOCK_COLS}; render one for it")
     if SMOOTHING and label_smoothing == 0.0:
         # 0 times the sum of the logits is NaN where one of them is infinite.
         raise ValueError("label_smoothing is 0, but this kernel is for numbers above 0; render one for 0")

@@ -93,9 +93,12 @@ def log_softmax_whole_row_kernel(
 def launch(x, out, *, BLOCK_COLS, LOAD_STAGES, NUM_PROGRAMS, USE_EXP2, HOLD_SHORT, STREAM_HINTS, num_warps):
     """Write the log-softmax of ``x`` over its last axis into ``out``; both [rows, cols] with unit stride along cols.
 
-    ``BLOCK_COLS`` is a power of two of at least cols; ``NUM_PROGRAMS`` programs share the rows.
+    ``BLOCK_COLS`` is a power of two of at least cols; ``NUM_PROGRAMS`` programs share the rows. ``ValueError``
+    where a row is longer.
     """
     rows, cols = x.shape
+    if cols > BLOCK_COLS:
+        raise ValueError(f"a row has {cols} columns, but this kernel holds {BLOCK_COLS}; render one for it")
     log_softmax_whole_row_kernel[(min(rows, NUM_PROGRAMS),)](
         x,
         out,

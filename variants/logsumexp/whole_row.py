@@ -48,9 +48,12 @@ def logsumexp_whole_row_kernel(
 def launch(x, out, *, BLOCK_COLS, LOAD_STAGES, NUM_PROGRAMS, USE_EXP2, num_warps):
     """Write the log-sum-exp of ``x`` [rows, cols] over its last axis, of unit stride, into ``out`` [rows], fp32.
 
-    ``BLOCK_COLS`` is a power of two of at least cols; ``NUM_PROGRAMS`` programs share the rows.
+    ``BLOCK_COLS`` is a power of two of at least cols; ``NUM_PROGRAMS`` programs share the rows. ``ValueError``
+    where a row is longer.
     """
     rows, cols = x.shape
+    if cols > BLOCK_COLS:
+        raise ValueError(f"a row has {cols} columns, but this kernel holds {BLOCK_COLS}; render one for it")
     logsumexp_whole_row_kernel[(min(rows, NUM_PROGRAMS),)](
         x,
         out,

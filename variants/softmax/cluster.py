@@ -409,9 +409,11 @@ def softmax_cluster_kernel(
 def launch(x, out, *, CLUSTER, BLOCK_COLS, SHARED_HALVES, num_warps):
     """Write the softmax of ``x`` over its last axis into ``out``; both [rows, cols] with unit stride along cols.
 
-    ``CLUSTER * BLOCK_COLS`` is at least cols, both powers of two.
+    ``CLUSTER * BLOCK_COLS`` is at least cols, both powers of two. ``ValueError`` where a row is longer.
     """
     rows, cols = x.shape
+    if cols > CLUSTER * BLOCK_COLS:
+        raise ValueError(f"a row has {cols} columns, but this kernel holds {CLUSTER * BLOCK_COLS}; render one for it")
     whole = cols == CLUSTER * BLOCK_COLS and all(t.stride(0) % 8 == 0 and t.data_ptr() % 16 == 0 for t in (x, out))
     softmax_cluster_kernel[(rows,)](
         x,

@@ -258,9 +258,11 @@ def launch(
 
     ``BLOCK_COLS * SPLITS`` is at least cols, both powers of two; ``NUM_PROGRAMS`` is a multiple of ``SPLITS`` and no
     more than the device can hold at once. ``MAX_REGISTERS`` a thread (0: as many as the compiler likes) lets more
-    programs share a multiprocessor, at the price of spills.
+    programs share a multiprocessor, at the price of spills. ``ValueError`` where a row is longer.
     """
     rows, cols = x.shape
+    if cols > SPLITS * BLOCK_COLS:
+        raise ValueError(f"a row has {cols} columns, but this kernel holds {SPLITS * BLOCK_COLS}; render one for it")
     words = torch.zeros((rows, SPLITS), dtype=torch.int64, device=x.device)
     softmax_cooperative_kernel[(min(rows * SPLITS, NUM_PROGRAMS),)](
         x,

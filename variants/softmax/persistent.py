@@ -93,9 +93,12 @@ def softmax_persistent_kernel(
 def launch(x, out, *, BLOCK_COLS, LOAD_STAGES, NUM_PROGRAMS, USE_EXP2, RECOMPUTE_EXP, STREAM_HINTS, num_warps):
     """Write the softmax of ``x`` over its last axis into ``out``; both [rows, cols] with unit stride along cols.
 
-    ``BLOCK_COLS`` is a power of two of at least cols; ``NUM_PROGRAMS`` programs share the rows.
+    ``BLOCK_COLS`` is a power of two of at least cols; ``NUM_PROGRAMS`` programs share the rows. ``ValueError``
+    where a row is longer.
     """
     rows, cols = x.shape
+    if cols > BLOCK_COLS:
+        raise ValueError(f"a row has {cols} columns, but this kernel holds {BLOCK_COLS}; render one for it")
     softmax_persistent_kernel[(min(rows, NUM_PROGRAMS),)](
         x,
         out,

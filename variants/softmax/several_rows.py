@@ -41,9 +41,11 @@ def softmax_several_rows_kernel(
 def launch(x, out, *, BLOCK_COLS, ROWS_PER_PROGRAM, USE_EXP2, num_warps):
     """Write the softmax of ``x`` over its last axis into ``out``; both [rows, cols] with unit stride along cols.
 
-    ``BLOCK_COLS`` is a power of two of at least cols.
+    ``BLOCK_COLS`` is a power of two of at least cols. ``ValueError`` where a row is longer.
     """
     rows, cols = x.shape
+    if cols > BLOCK_COLS:
+        raise ValueError(f"a row has {cols} columns, but this kernel holds {BLOCK_COLS}; render one for it")
     softmax_several_rows_kernel[(triton.cdiv(rows, ROWS_PER_PROGRAM),)](
         x,
         out,

@@ -85,9 +85,11 @@ def softmax_whole_row_kernel(
 def launch(x, out, *, BLOCK_COLS, USE_EXP2, RECOMPUTE_EXP, num_warps):
     """Write the softmax of ``x`` over its last axis into ``out``; both [rows, cols] with unit stride along cols.
 
-    ``BLOCK_COLS`` is a power of two of at least cols.
+    ``BLOCK_COLS`` is a power of two of at least cols. ``ValueError`` where a row is longer.
     """
     rows, cols = x.shape
+    if cols > BLOCK_COLS:
+        raise ValueError(f"a row has {cols} columns, but this kernel holds {BLOCK_COLS}; render one for it")
     softmax_whole_row_kernel[(rows,)](
         x,
         out,

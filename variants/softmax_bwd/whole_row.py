@@ -83,9 +83,11 @@ def launch(y, dy, dx, *, BLOCK_COLS, LOAD_STAGES, NUM_PROGRAMS, HOLD_SHORT, STRE
     """Write the gradient of the softmax's input into ``dx``, of its output ``y`` and that one's gradient ``dy``.
 
     All [rows, cols] with unit stride along cols. ``BLOCK_COLS`` is a power of two of at least cols; ``NUM_PROGRAMS``
-    programs share the rows.
+    programs share the rows. ``ValueError`` where a row is longer.
     """
     rows, cols = y.shape
+    if cols > BLOCK_COLS:
+        raise ValueError(f"a row has {cols} columns, but this kernel holds {BLOCK_COLS}; render one for it")
     softmax_bwd_whole_row_kernel[(min(rows, NUM_PROGRAMS),)](
         y,
         dy,

@@ -166,10 +166,12 @@ def launch(x, values, indices, *, BLOCK_COLS, STEP, WIDE, LOAD_STAGES, STREAM_HI
     into ``indices``; both [rows, k] and contiguous, ``x`` with unit stride along cols.
 
     ``BLOCK_COLS`` is a power of two of at least k times the elements of 16 bytes, ``STEP`` a power of two. fp32, and
-    more than 65536 columns, need ``WIDE``.
+    more than 65536 columns, need ``WIDE``. ``ValueError`` where they do not have it.
     """
     rows, cols = x.shape
     k = values.shape[1]
+    if not WIDE and (x.element_size() > 2 or cols > 65536):
+        raise ValueError(f"{cols} columns of {x.dtype} need WIDE keys, which this kernel lacks; render one for it")
     slots, group = triton.next_power_of_2(k), 16 // x.element_size()
     softmax_topk_online_kernel[(rows,)](
         x,

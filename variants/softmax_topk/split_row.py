@@ -188,10 +188,12 @@ def launch(x, values, indices, *, BLOCK_COLS, SPLITS, STEP, WIDE, LOAD_STAGES, S
     into ``indices``; both [rows, k] and contiguous, ``x`` with unit stride along cols.
 
     ``SPLITS`` is a power of two, and so are ``STEP`` and ``BLOCK_COLS``, of at least k times the elements of 16 bytes.
-    fp32, and more than 65536 columns, need ``WIDE``.
+    fp32, and more than 65536 columns, need ``WIDE``. ``ValueError`` where they do not have it.
     """
     rows, cols = x.shape
     k = values.shape[1]
+    if not WIDE and (x.element_size() > 2 or cols > 65536):
+        raise ValueError(f"{cols} columns of {x.dtype} need WIDE keys, which this kernel lacks; render one for it")
     slots, group = triton.next_power_of_2(k), 16 // x.element_size()
     tiles = triton.cdiv(triton.cdiv(cols, SPLITS), BLOCK_COLS)
     part = torch.empty((rows, SPLITS, 2), dtype=torch.float32, device=x.device)

@@ -118,8 +118,11 @@ def launch(x, values, indices, *, BLOCK_COLS, num_warps):
     into ``indices``; both [rows, k] and contiguous, ``x`` with unit stride along cols.
 
     ``BLOCK_COLS`` is a power of two of at least cols, and of at least k times the elements of 16 bytes.
+    ``ValueError`` where a row is longer.
     """
     rows, cols = x.shape
+    if cols > BLOCK_COLS:
+        raise ValueError(f"a row has {cols} columns, but this kernel holds {BLOCK_COLS}; render one for it")
     k = values.shape[1]
     softmax_topk_whole_row_kernel[(rows,)](
         x,
