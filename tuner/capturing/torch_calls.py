@@ -41,12 +41,7 @@ _ATTENTION_BACKWARD = {
     "_scaled_dot_product_cudnn_attention_backward",
     "_scaled_dot_product_flash_attention_for_cpu_backward",
 }
-# Operators of torch that no operator here computes, with what they are to people.
-_KNOWN = {
-    "_log_softmax_backward_data": "the backward pass of log_softmax",
-}
 _OF_TORCH = ("aten", "prim", "prims", "profiler")
-_NOT_HERE = "no operator computes it"
 
 
 def count(recording: Recording, what: str, look: Callable[[], Seen]) -> None:
@@ -103,8 +98,8 @@ class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
             count(self._recording, "logsumexp", lambda: _logsumexp(*args[:2]))
         elif namespace == "aten" and name in _ATTENTION_BACKWARD:
             count(self._recording, "attention_bwd", lambda: attention_backward(_by_name(func, args, given)))
-        elif namespace == "aten" and name in _KNOWN:
-            self._recording.pass_over(_KNOWN[name], _NOT_HERE)
+        elif func is torch.ops.aten._log_softmax_backward_data.default:
+            count(self._recording, "the backward pass of log_softmax", lambda: _log_softmax_backward(*args[1:3]))
         elif namespace not in _OF_TORCH and _is_exported(namespace):
             named = _by_name(func, args, given)
             count(self._recording, f"{namespace}.{name}", lambda: _of_package(name, named))
@@ -121,6 +116,17 @@ def _by_name(func: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> dict
 def _is_exported(namespace: str) -> bool:
     """Whether a package that ``tuner export`` wrote is imported under this name."""
     return any(name.replace(".", "_") == namespace and f"{name}._lookup" in sys.modules for name in list(sys.modules))
+
+
+def _log_softmax_backward(y: torch.Tensor, axis: int) -> Seen:
+    alone = "no operator computes it alone"
+    if axis not in (-1, y.dim() - 1) or not y.numel():
+        raise NoProblemError(alone)
+    cols = y.shape[-1]
+    raise NoProblemError(
+        f"{alone}; where it is a cross-entropy's, cross_entropy and cross_entropy_bwd compute it in one with the "
+        f"log_softmax: tune both with --shape rows={y.numel() // cols},cols={cols}"
+    )
 
 
 def _logsumexp(x: torch.Tensor, axes: Sequence[int]) -> Seen:
