@@ -40,6 +40,11 @@ def duration_text(seconds: float | None) -> str:
     return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
 
 
+def counted(number: int, one: str, several: str = "") -> str:
+    """``1 row``, ``2 rows``; ``several`` is the plural where it is not ``one`` with an s."""
+    return f"{number} {one if number == 1 else several or f'{one}s'}"
+
+
 def outcomes_text(outcomes: Mapping[Outcome, int] | Mapping[str, int], estimated: bool = False) -> str:
     """``40 timed, 3 wrong``: the outcomes that occurred, timed first; ``none`` where none did.
 

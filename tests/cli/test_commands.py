@@ -141,7 +141,7 @@ def test_tune_prints_the_winner_its_interval_and_what_it_gains(api, cli):
         "12.3 us [12.1 us, 12.6 us]",
         "3.1 % faster than the next",
         "1.32x over the plain config",
-        "20: 17 timed, 2 out_of_resources, 1 wrong; 2 known before",
+        "20: 17 timed, 2 out_of_resources, 1 wrong; 2 from other studies",
         "1m05s, GPU busy 60%",
     ):
         assert said in ran.out
@@ -265,7 +265,7 @@ def test_show_prints_outcomes_reasons_ranking_and_verdict(api, cli):
     ran = cli("show", "softmax-1", "--top", "1")
     assert api.calls[0][1:] == (("softmax-1",), {"db": None})
     for said in (
-        "20 of 360 valid configs: 17 timed, 2 out_of_resources, 1 wrong; 2 known before",
+        "20 of 360 valid configs: 17 timed, 2 out_of_resources, 1 wrong; 2 from other studies",
         "shared memory 250000 > 232448",
         "fastest 1 of 2 timed",
         "[12.1 us, 12.6 us]",
@@ -312,6 +312,8 @@ def test_render_best_exits_with_1_where_no_winner_is_stored(api, cli):
 def test_check_prints_its_figures_and_exits_with_1_where_the_kernel_is_wrong(api, cli, values):
     right = cli("check", *SOFTMAX, "--seed", "3")
     assert right.code == 0 and "right: the largest error is 0.410 of its bound" in right.out
+    assert right.err == "no --config is given, so the plain config of the first template that applies is checked\n"
+    assert cli("check", *SOFTMAX, "--config", "num_warps=4").err == ""
     assert api.calls[0][2] == {"space": None, "config": None, "target": None, "seed": 3}
     api.answers["check"] = values.wrong
     wrong = cli("check", *SOFTMAX)

@@ -32,7 +32,7 @@ def test_the_table_has_times_and_dates_for_people(api, cli):
 def test_more_rows_than_are_shown_are_said(api, cli):
     found = api.answers["query"]
     api.answers["query"] = QueryResult(found.columns, found.rows, more=True)
-    assert "1 rows; there are more: --limit 10" in cli("query").err
+    assert "1 row; there are more: --limit 10" in cli("query").err
 
 
 def test_nothing_found_is_said_and_is_no_error(api, cli):
@@ -59,7 +59,7 @@ def test_csv_goes_to_stdout_or_to_a_file(api, cli, tmp_path):
     out = cli("query", "--format", "csv").out
     assert out.splitlines()[0].startswith("trial,operator,problem,")
     ran = cli("query", "-o", str(tmp_path / "x.csv"))
-    assert (ran.code, ran.out) == (0, "") and "wrote 1 rows to" in ran.err
+    assert (ran.code, ran.out) == (0, "") and "wrote 1 row to" in ran.err
     assert (tmp_path / "x.csv").read_text() == out
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tuner.cli import options
-from tuner.cli.output import answer_only, plain, print_json, say
+from tuner.cli.output import answer_only, note, plain, print_json, say
 from tuner.cli.problem_arguments import read_problem, the_operator
 
 if TYPE_CHECKING:
@@ -73,6 +73,8 @@ def check(
         from tuner import api
 
         report = api.check(problem, space=space, config=config, target=target, seed=seed, **own)
+    if config is None and file is None:
+        note("no --config is given, so the plain config of the first template that applies is checked")
     if json:
         print_json({"passed": report.passed, "worst_ratio": report.worst_ratio, **check_json(report)})
     else:

@@ -9,6 +9,7 @@ import typer
 
 from tuner.cli import options
 from tuner.cli.output import answer_only, note, print_json, say
+from tuner.wording import counted
 
 _HELP = """Look after a database: is it whole, copies, joining, what could go, how large it is.
 
@@ -50,7 +51,7 @@ def check(db: options.Db = None, json: options.Json = False) -> None:
         faults = [(f.kind, f.where, f.problem, f.remedy) for f in found.findings]
         print_table("", ("what", "where", "wrong", "what to do"), faults)
         if found.sound:
-            say(f"{found.database}: sound ({sum(found.rows.values())} rows, schema {found.revision})")
+            say(f"{found.database}: sound ({counted(sum(found.rows.values()), 'row')}, schema {found.revision})")
         else:
             note(f"{found.database}: {len(found.findings)} wrong")
     _notes(found.notes)
@@ -125,7 +126,7 @@ def merge(
     from tuner.cli.tables import print_table
 
     print_table("", ("table", "rows added"), list(found.added.items()), right=("rows added",))
-    say(f"merged {found.other} into {found.database}: {sum(found.added.values())} rows added")
+    say(f"merged {found.other} into {found.database}: {counted(sum(found.added.values()), 'row')} added")
     if found.unproven:
         note(f"note: {found.unproven} sources come from other databases and were not rendered here; none is run unseen")
 
@@ -162,7 +163,7 @@ def prune(
         found.rows["tuner_trial"],
         f"; {found.kept} as old stay, because winners or running studies need them",
     )
-    what = f"{trials} trials, about {_size(found.bytes)}{kept if found.kept else ''}"
+    what = f"{counted(trials, 'trial')}, about {_size(found.bytes)}{kept if found.kept else ''}"
     say(f"{found.database}: deleted {what}" if found.done else f"{found.database}: would delete {what}; say --yes")
 
 

@@ -48,6 +48,7 @@ def _template_json(template: object) -> dict[str, object]:
 
 def _print(found: StudyImportance) -> None:
     from tuner.cli.tables import print_table
+    from tuner.study_importance import LEAST_TIMED
 
     rows = [
         (
@@ -65,7 +66,9 @@ def _print(found: StudyImportance) -> None:
     )
     for template in found.templates:
         best = "no time" if template.best_ratio is None else f"best {template.best_ratio:.2f}x"
-        say(f"{template.template}: {template.tried} tried, {template.timed} timed, {best}")
+        few = template.timed < LEAST_TIMED
+        why = f"; fewer than {LEAST_TIMED} with a time, so no importance is said" if few else ""
+        say(f"{template.template}: {template.tried} tried, {template.timed} timed, {best}{why}")
     say(f"{found.study}: best {time_text(found.best_us, found.estimated)}; importance by {found.evaluator}")
 
 

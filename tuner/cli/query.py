@@ -11,6 +11,7 @@ from tuner.cli import options
 from tuner.cli.output import answer_only, note, plain, print_data, print_json
 from tuner.errors import UsageError
 from tuner.terminal import harmless_json
+from tuner.wording import counted
 
 if TYPE_CHECKING:
     from tuner.querying import QueryResult
@@ -128,7 +129,7 @@ def query(
         )
     if output is not None:
         write_table(output, chosen, found.columns, found.rows)
-        note(f"wrote {len(found.rows)} rows to {output}")
+        note(f"wrote {counted(len(found.rows), 'row')} to {output}")
     elif json:
         print_json({"columns": found.columns, "rows": [plain(r) for r in found.as_records()], "more": found.more})
     elif chosen == "json":
@@ -140,7 +141,7 @@ def query(
     if not found.rows:
         note("nothing stored is like that" + ("" if estimated else " (estimates: add --estimated)"))
     elif found.more:
-        note(f"{len(found.rows)} rows; there are more: --limit {10 * len(found.rows)}")
+        note(f"{counted(len(found.rows), 'row')}; there are more: --limit {10 * len(found.rows)}")
 
 
 def _names(text: str) -> tuple[str, ...]:

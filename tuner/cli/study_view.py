@@ -50,7 +50,7 @@ def print_detail(detail: StudyDetail, top: int) -> None:
             ("space", f"{detail.space_name} {s.space_digest[:12]}"),
             ("sampler", f"{s.sampler}, seed {s.seed}, protocol {s.protocol}"),
             ("budget", " or ".join(limits)),
-            ("trials", f"{s.trials}{size}: {outcomes_text(s.outcomes, s.estimated)}; {s.reused} known before"),
+            ("trials", f"{s.trials}{size}: {outcomes_text(s.outcomes, s.estimated)}; {s.reused} from other studies"),
             ("took", f"{duration_text(s.wall_s)}{busy}"),
         ]
     )

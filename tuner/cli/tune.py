@@ -197,7 +197,10 @@ def print_result(result: TuneResult) -> None:
         facts = [("problem", result.problem.label), ("best so far", best), ("study", study.name)]
     busy = f", GPU busy {study.gpu_busy_s / study.wall_s:.0%}" if study.gpu_busy_s and study.wall_s else ""
     facts += [
-        ("trials", f"{study.trials}: {outcomes_text(study.outcomes, study.estimated)}; {study.reused} known before"),
+        (
+            "trials",
+            f"{study.trials}: {outcomes_text(study.outcomes, study.estimated)}; {study.reused} from other studies",
+        ),
         ("took", f"{duration_text(study.wall_s)}{busy}"),
     ]
     if result.chance_of_better is not None:

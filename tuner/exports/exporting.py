@@ -19,6 +19,7 @@ from tuner.exports.selecting import Wanted, select
 from tuner.exports.writing import Destination, state, write
 from tuner.naming import did_you_mean, listed
 from tuner.store.store import Store
+from tuner.wording import counted
 
 # What a stranger's table, whose provenance has a right digest, makes the code raise that reads it.
 _NOT_OURS = (
@@ -124,7 +125,13 @@ def check_export(path: Path, store: Store | None) -> DoctorReport:
         remedy = "it was changed or cut off; export again with --replace"
         return DoctorReport((Check("provenance", Status.MISSING, f"{destination.sidecar.name} is damaged", remedy),))
     found = state(destination)
-    checks = [Check("provenance", Status.OK, f"{data['format']}, {len(data['entries'])} entries, {data['generator']}")]
+    checks = [
+        Check(
+            "provenance",
+            Status.OK,
+            f"{data['format']}, {counted(len(data['entries']), 'entry', 'entries')}, {data['generator']}",
+        )
+    ]
     again = "export again with --replace"
     checks += [
         Check("file", Status.MISSING, f"{destination.file(n)} was changed or cut off", again) for n in found.changed

@@ -26,6 +26,7 @@ from tuner.exports.formats import Table
 from tuner.exports.losses import leave_one_out, loss_elsewhere
 from tuner.exports.own_files import MOST_PARSED_BYTES, read
 from tuner.exports.provenance import SUFFIX
+from tuner.wording import counted
 
 MODES = ("disabled", "strict", "fuzzy", "full", "default", "always")
 
@@ -146,11 +147,12 @@ class FlaCache:
         model = FileModel.model_validate_json(text)
         from tuner.toolchain import triton_version
 
-        entries, made_for = len(model.autotune_entries), model.triton_version
+        entries = counted(len(model.autotune_entries), "entry", "entries")
+        made_for = model.triton_version
         if made_for != triton_version():
             remedy = f"fla loads it all the same; tune again with Triton {triton_version()}"
-            return Check(path.name, Status.WARNING, f"{entries} entries, of Triton {made_for}", remedy)
-        return Check(path.name, Status.OK, f"{entries} entries")
+            return Check(path.name, Status.WARNING, f"{entries}, of Triton {made_for}", remedy)
+        return Check(path.name, Status.OK, entries)
 
 
 def _file(items: Sequence[Tuned]) -> str:

@@ -29,6 +29,7 @@ from tuner.exports.losses import leave_one_out, one_a_place
 from tuner.exports.provenance import SUFFIX
 from tuner.expression import Expression
 from tuner.naming import listed
+from tuner.wording import counted
 
 _FOLDER = "VLLM_TUNED_CONFIG_FOLDER"
 _NAME = re.compile(r"E=(\d+),N=(\d+),device_name=([^,/\s]+)(,dtype=float32)?\.json")
@@ -176,7 +177,7 @@ class VllmMoe:
         entries, name = len(json.loads(text)), _NAME.fullmatch(path.name)
         if wanted and name is not None and name[3] not in wanted:
             return Check(path.name, Status.WARNING, f"of {name[3]}", f"vLLM looks for {listed(wanted)} here")
-        return Check(path.name, Status.OK, f"{entries} configs")
+        return Check(path.name, Status.OK, counted(entries, "config"))
 
 
 def _row(entry: Entry, names: Mapping[str, str]) -> tuple[_Row | None, str]:
