@@ -93,7 +93,9 @@ def plan(
             # The interpreter runs one program after the other, so one repetition shows what many would.
             first = place == 0 and family == families[0]
             checks.append(PlannedCheck(at, family, there, repeat=full_size or first, thorough=first))
-        if place == 0 and operator.strides(at, same_binary=full_size):
+        # In the interpreter the first shape may have one head and batch, whose other layout is the same.
+        strided = place == 0 or (place == len(small) - 1 and not full_size)
+        if strided and operator.strides(at, same_binary=full_size):
             checks.append(PlannedCheck(at, families[0], there, repeat=False, strided=True))
     if full_size:
         chosen = operator.full_size_families or operator.families(problem)

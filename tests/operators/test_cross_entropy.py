@@ -291,3 +291,16 @@ def test_a_self_check_tells_right_from_wrong(tmp_path, capsys, monkeypatch, oper
     said = capsys.readouterr().out
     assert ended.value.code == status, said
     assert f": {word}" in said and f"{operator.name} 64 x 300" in said
+
+
+def test_a_large_z_loss_leaves_out_the_inputs_whose_gradient_fp32_cannot_hold():
+    for z_loss, there in ((1e-4, True), (2.0, False)):
+        problem = get("cross_entropy_bwd").problem({"rows": 9, "cols": 40}, "fp32", {"z_loss": z_loss})
+        assert ("lowest" in get("cross_entropy_bwd").families(problem)) is there
+
+
+def test_in_one_family_whole_blocks_of_rows_are_ignored():
+    operator = get("cross_entropy")
+    problem = operator.problem({"rows": 13, "cols": 64}, "bf16")
+    targets = operator.make_inputs(problem, "constant", 0, "cpu")["targets"]
+    assert (targets == -100).tolist() == [False, *[True] * 11, False]

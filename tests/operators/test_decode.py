@@ -69,11 +69,11 @@ def test_the_reference_is_torchs(family, shape):
 def test_a_query_without_a_key_is_exact():
     problem = DECODE.problem(SHAPE, "bf16")
     inputs = DECODE.make_inputs(problem, "short", 0, "cpu")
-    assert inputs["seq_lens"].tolist() == [2, 1, 0, 1, 4, 2]
+    assert inputs["seq_lens"].tolist() == [0, 2, 1, 1, 4, 0]
     outputs = DECODE.reference(problem, inputs, BF16).outputs
     dead = torch.arange(3) < (3 - inputs["seq_lens"])[:, None].clamp(min=0)
     dead = dead[:, None].expand(6, 4, 3)
-    assert int(dead.sum()) == 4 * (1 + 2 + 3 + 2 + 0 + 1)
+    assert int(dead.sum()) == 4 * (3 + 1 + 2 + 2 + 0 + 3)
     assert bool((outputs["out"].expected[dead] == 0).all()) and bool((outputs["out"].bound[dead] == 0).all())
     assert bool(outputs["lse"].expected[dead].isneginf().all()) and bool((outputs["lse"].bound[dead] == 0).all())
     assert bool(torch.isfinite(outputs["lse"].expected[~dead]).all())
@@ -209,7 +209,7 @@ def test_small_problems_are_ragged_whole_and_long_and_keep_what_is_compiled_in(
         assert not same_binary or integer_class(s["batch"]) == integer_class(batch)
     lengths = [s["kv_len"] for s in small]
     assert 3 * tile < lengths[0] < 5 * tile and lengths[0] % tile
-    assert max(lengths) > 7 * tile and min(lengths) < tile
+    assert max(lengths) > 7 * tile and (min(lengths) < tile if same_binary else lengths[-1] % tile)
     assert same_binary or any(n % tile == 0 for n in lengths)
     assert any(s["kv_heads"] > 1 for s in small) and (batch == 1 or max(s["batch"] for s in small) >= 5)
 

@@ -119,6 +119,11 @@ def test_interpreter_problems_are_small_and_still_ragged():
     small = get("attention_fwd").check_problems(tuned, {"q_len": 128, "kv_len": 128}, {}, same_binary=False)
     assert small[0].sizes["heads"] == small[0].sizes["batch"] == 1
     assert any(p.sizes["heads"] == 16 and p.sizes["kv_heads"] == 4 and p.sizes["batch"] == 3 for p in small)
+    # A second tile of queries and of keys that belongs to another batch and head than the first.
+    assert any(
+        p.sizes["batch"] > 1 < p.sizes["kv_heads"] and 128 < p.sizes["q_len"] < 256 > p.sizes["kv_len"] > 128
+        for p in small
+    )
 
 
 def test_the_interpreter_meets_as_many_tiles_of_keys_as_the_tuned_problem_has_up_to_64():

@@ -128,6 +128,9 @@ def test_small_problems_keep_k_where_it_is_compiled_in_and_have_as_many_columns(
     assert [p.sizes for p in TOPK.check_problems(narrow, {"cols": 128}, {"cols": 1})] == [
         {"rows": 16, "cols": 128, "k": 128, "row_stride": 128}
     ]
+    short = problem(rows=64, cols=8, row_stride=8, k=8)
+    taken = TOPK.check_problems(short, {"cols": 64}, {"cols": 1}, same_binary=False)
+    assert any(p.sizes["cols"] == p.sizes["k"] == 8 for p in taken)
 
 
 @pytest.mark.parametrize(("k", "interpreted"), [(1, 1), (5, 5), (8, 8), (100, 7), (128, 8)])

@@ -2,7 +2,8 @@
 
 The logits are those of the row softmax (``tuner.operators.softmax_inputs``), family by family. The targets of every
 family go through what a target can be: by row number, in turns of seven, some column, the last, the middle one, none
-(the row is ignored), the one with the largest logit, the first, and some other column.
+(the row is ignored), the one with the largest logit, the first, and some other column. In one family nearly all rows
+are ignored.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ IGNORED = -100
 IGNORED_ROW = 3
 """The first row that is ignored in a structured family; every seventh after it is too."""
 
+MOSTLY_IGNORED = "constant"
+"""The family in which all rows but the first and the last are ignored, so that whole blocks of rows are."""
+
 _TURNS = 7
 
 
@@ -28,7 +32,10 @@ def make(problem: Problem, family: str, seed: int, device: str) -> dict[str, tor
     Raises ``ProblemError`` on an unknown family.
     """
     logits = softmax_inputs.make(problem, family, seed, device)["x"]
-    return {"logits": logits, "targets": _in_turns(logits)}
+    targets = _in_turns(logits)
+    if family == MOSTLY_IGNORED:
+        targets[1:-1] = IGNORED
+    return {"logits": logits, "targets": targets}
 
 
 def drawn(problem: Problem, seed: int, device: str) -> dict[str, torch.Tensor]:

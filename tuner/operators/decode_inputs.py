@@ -111,7 +111,7 @@ def _lengths(problem: Problem, family: str, seed: int) -> torch.Tensor:
     """[batch] int32 on the CPU."""
     s = problem.sizes
     if family == SHORT:
-        few = (2, 1, 0, s["q_len"] // 2, s["q_len"] + 1)
+        few = (0, 2, 1, s["q_len"] // 2, s["q_len"] + 1)  # a batch of one has no key at all
         chosen = torch.tensor([few[sequence % len(few)] for sequence in range(s["batch"])])
         return chosen.clamp(max=s["kv_len"]).to(torch.int32)
     least = max(s["q_len"], s["kv_len"] // 4)

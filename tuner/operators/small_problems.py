@@ -104,14 +104,20 @@ def attention_problems(
     last = {**grouped, "batch": min(sizes["batch"], 3), "heads": more, "kv_heads": more_kv}
     last["q_len"] = q_length(max(1, q_tile // 3), count=more)
     last["kv_len"] = kv_length(max(1, kv_tile // 3), count=more_kv)
+    if not same_binary:
+        # No other shape there has several batches and heads whose second tiles must be their own.
+        several = {**grouped, "batch": min(sizes["batch"], 2)}
+        several["q_len"] = q_length(q_tile + max(1, q_tile // 3))
+        several["kv_len"] = kv_length(kv_tile + max(1, kv_tile // 3))
+        shapes.append(several)
     return [*shapes, last]
 
 
 def decode_problems(
     sizes: Mapping[str, int], tiles: Mapping[str, int], max_tiles: Mapping[str, int], same_binary: bool
 ) -> list[dict[str, int]]:
-    """Shapes for attention over a cache: three tiles of keys and a ragged tail, whole tiles, many tiles, and a part of
-    one tile with more sequences and heads. As many queries, heads to a key/value head and tokens to a page as tuned."""
+    """Shapes for attention over a cache: three tiles of keys and a ragged tail, whole tiles, many tiles, and few keys
+    of more sequences and heads. As many queries, heads to a key/value head and tokens to a page as tuned."""
     tile = tiles.get("kv_len", _ALIGNED)
     limit = max_tiles["kv_len"] * tile if "kv_len" in max_tiles else None
 
@@ -130,11 +136,13 @@ def decode_problems(
     few = {**sizes, "heads": heads, "kv_heads": kv_heads, "batch": two}
     more, more_kv = small_heads(sizes["heads"], sizes["kv_heads"], same_binary, most=4)
     several = {"batch": _like(5, sizes["batch"], same_binary), "heads": more, "kv_heads": more_kv}
+    # In the interpreter no other shape has several sequences, whose second tiles and pages must be their own.
+    part = max(1, tile // 3) + (0 if same_binary else max(tile, sizes["page_size"]))
     return [
         {**few, "kv_len": length(3 * tile + max(1, tile // 3))},
         {**few, "kv_len": length(3 * tile, ragged=False)},
         {**few, "kv_len": length(long * tile + 1)},
-        {**sizes, **several, "kv_len": length(max(1, tile // 3))},
+        {**sizes, **several, "kv_len": length(part)},
     ]
 
 

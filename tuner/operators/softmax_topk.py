@@ -99,7 +99,8 @@ class SoftmaxTopK(RowOperator):
         *,
         same_binary: bool = True,
     ) -> tuple[Problem, ...]:
-        """Those of the softmax that have at least k columns, k being compiled in; else the tuned row, of few rows.
+        """Those of the softmax that have at least k columns, k being compiled in; the tuned row, of few rows, where
+        there is none, and where all of a row is taken.
 
         In the interpreter, where each of the k takes its time, k is at most 8, or 7 where it is no power of two.
         """
@@ -109,7 +110,8 @@ class SoftmaxTopK(RowOperator):
         k = sizes["k"] if same_binary else min(sizes["k"], 7 if sizes["k"] & (sizes["k"] - 1) else 8)
         shapes = softmax_problems(sizes, tiles, max_tiles, same_binary)
         wide = [shape for shape in shapes if shape["cols"] >= k]
-        wide = wide or [{**sizes, "rows": shapes[0]["rows"]}]
+        if not wide or (sizes["k"] == sizes["cols"] and all(shape["cols"] > sizes["k"] for shape in wide)):
+            wide.append({**sizes, "rows": shapes[0]["rows"]})
         return tuple(self.problem({**shape, "k": k}, problem.dtype) for shape in wide)
 
     def self_check(self, problem: Problem) -> str:
