@@ -7,9 +7,12 @@ import sys
 import textwrap
 
 import optuna
+import pytest
 
+from tuner.errors import StoreError
 from tuner.operators import get
 from tuner.search import make_proposer
+from tuner.search.study_log import store_errors
 from tuner.space import load_space
 from tuner.targets import target
 from tuner.trial import Outcome
@@ -63,3 +66,22 @@ def test_the_shipped_space_gives_valid_and_distinct_configs_plain_ones_first():
     assert configs[: len(bound.plain())] == list(bound.plain())
     assert len({c.key for c in configs}) == 60
     assert {c.key for c in configs} <= {c.key for c in bound.configs()}
+
+
+def test_ctrl_c_in_the_middle_of_a_commit_is_ctrl_c_and_no_error_of_the_database():
+    def commit(interrupted: bool) -> None:
+        try:
+            if interrupted:
+                raise KeyboardInterrupt
+            raise ValueError("the disk is full")
+        finally:
+            # As SQLAlchemy does where a commit is cut off, and Optuna of what SQLAlchemy raises.
+            try:
+                raise RuntimeError("commit() cannot be called here")
+            except RuntimeError as error:
+                raise optuna.exceptions.StorageInternalError("An exception is raised during the commit.") from error
+
+    with pytest.raises(KeyboardInterrupt), store_errors():
+        commit(True)
+    with pytest.raises(StoreError, match="An exception is raised during the commit"), store_errors():
+        commit(False)

@@ -99,9 +99,17 @@ def _open(storage: BaseStorage, name: str, axes: Axes) -> Study:
 
 @contextmanager
 def store_errors() -> Iterator[None]:
-    """Turns what Optuna's storage raises into a ``StoreError``."""
+    """Turns what Optuna's storage raises into a ``StoreError``.
+
+    Ctrl-C in the middle of a commit makes SQLAlchemy raise an error of its own: that is Ctrl-C all the same.
+    """
     try:
         yield
     except optuna.exceptions.StorageInternalError as error:
+        behind: BaseException | None = error
+        while behind is not None:
+            if isinstance(behind, KeyboardInterrupt):
+                raise KeyboardInterrupt from error
+            behind = behind.__cause__ or behind.__context__
         first = str(error).strip().splitlines()[0]
         raise StoreError(f"the search cannot use its tables in the database: {first}") from error
