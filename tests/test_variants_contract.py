@@ -42,6 +42,12 @@ def combinations(table: dict[str, Any]) -> list[dict[str, Any]]:
     return [dict(zip(switches, chosen, strict=True)) for chosen in product(*choices)]
 
 
+def one_at_a_time(table: dict[str, Any]) -> list[dict[str, Any]]:
+    """The combinations that differ from the first one in at most one switch."""
+    every = combinations(table)
+    return [chosen for chosen in every if sum(chosen[name] != every[0][name] for name in chosen) <= 1]
+
+
 def of_each_entry(function):
     return pytest.mark.parametrize("entry", ENTRIES, ids=[f"{o}-{n}" for o, n, _ in ENTRIES])(function)
 
@@ -50,6 +56,7 @@ def of_each_entry(function):
 def test_every_combination_of_switches_renders_to_python_without_a_switch(entry):
     template = load(entry)
     table = entry[2]
+    again_too = one_at_a_time(table)
     sources = {}
     for switches in combinations(table):
         variant = render(template, switches, "3.9.0")
@@ -61,7 +68,8 @@ def test_every_combination_of_switches_renders_to_python_without_a_switch(entry)
         names = {n.id for n in ast.walk(launch) if isinstance(n, ast.Name)} | {a.arg for a in launch.args.kwonlyargs}
         assert names.isdisjoint(switches)
         assert names >= set(template.launch_parameters) - set(switches)
-        assert render(again, {}, "3.9.0").source == variant.source
+        if switches in again_too:
+            assert render(again, {}, "3.9.0").source == variant.source
         assert not [line for line in variant.source.splitlines() if line != line.rstrip()]
         sources[tuple(switches.items())] = variant.source
     for name in table.get("switches") or {}:
@@ -72,7 +80,7 @@ def test_every_combination_of_switches_renders_to_python_without_a_switch(entry)
 @of_each_entry
 def test_a_rendering_for_an_unknown_version_runs_on_any(entry):
     template = load(entry)
-    for switches in combinations(entry[2]):
+    for switches in one_at_a_time(entry[2]):
         variant = render(template, switches, None)
         assert ("tl.exp2(x)" in variant.source) == (variant.exp2 == "shim")
         assert variant.source.count("tl.exp2(") == (1 if variant.exp2 == "shim" else 0)
