@@ -218,12 +218,12 @@ class InterpretJob:
 
     def __call__(self, state: WorkerState) -> Evaluation:
         from tuner.checking import check
-        from tuner.interpreter import is_interpreting, repair_bf16_dot
+        from tuner.interpreter import is_interpreting, repair_interpreter
         from tuner.reference_cache import ReferenceCache
 
         if not is_interpreting():
             raise RuntimeError("this worker was not started for the interpreter")
-        state.keep("bf16", repair_bf16_dot)
+        state.keep("interpreter", repair_interpreter)
         cache = state.keep("references", ReferenceCache)
         candidate, operator = self.candidate, get(self.problem.operator)
         started = time.perf_counter()

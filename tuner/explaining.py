@@ -26,11 +26,11 @@ class ExplainJob:
     gpu: bool
 
     def __call__(self, state: WorkerState) -> str:
-        from tuner.interpreter import repair_bf16_dot
+        from tuner.interpreter import repair_interpreter
         from tuner.likely_cause import likely_cause
 
         if not self.gpu:
-            state.keep("bf16", repair_bf16_dot)
+            state.keep("interpreter", repair_interpreter)
         candidate, operator = self.candidate, get(self.problem.operator)
         made = plan(operator, self.problem, candidate.tiles, candidate.max_tiles, candidate.profile, full_size=self.gpu)
         launch = candidate.launch(few_programs=not self.gpu)

@@ -6,9 +6,9 @@ NaN whose payload lies in the dropped bits becomes infinite; casts between bf16 
 integer; ``+ - * /``, comparisons, negation and ``tl.sum`` on bf16 values work on the raw integers. Loads, stores,
 ``tl.where`` and ``tl.max`` (which is taken in fp32) are right.
 
-``repair_bf16_dot`` makes all of these compute in fp32 and round once to nearest even. It also lends the interpreter the
-additions through tensor descriptors, which it lacks (up to 3.9). It changes the interpreter of this process alone, and
-needs ``TRITON_INTERPRET=1`` set before Triton is imported.
+``repair_bf16_dot`` makes all of these compute in fp32 and round once to nearest even. ``repair_interpreter`` does that,
+and lends the interpreter the additions through tensor descriptors, which it lacks (up to 3.9). Both change the
+interpreter of this process alone, and need ``TRITON_INTERPRET=1`` set before Triton is imported.
 """
 
 from __future__ import annotations
@@ -81,14 +81,18 @@ def bf16_dot_is_wrong() -> bool:
     return "dot" in wrong_bf16_paths()
 
 
+def repair_interpreter() -> None:
+    """Make the interpreter compute right, and what the templates need. Raises as ``repair_bf16_dot``."""
+    repair_bf16_dot()
+    _lend_reductions(interpreter.InterpreterBuilder)
+
+
 def repair_bf16_dot() -> None:
-    """Make the interpreter compute with bf16 values, in ``tl.dot`` and everywhere else, and add through descriptors;
-    nothing where it does already.
+    """Make the interpreter compute with bf16 values, in ``tl.dot`` and everywhere else; nothing where it does already.
 
     Raises:
         MissingError: this process does not interpret, or its interpreter is one that this repair does not know.
     """
-    _lend_reductions(interpreter.InterpreterBuilder)
     if not wrong_bf16_paths():
         return
     builder = interpreter.InterpreterBuilder

@@ -22,14 +22,6 @@ from tuner.operators import Operator, get
 from tuner.precision import PrecisionProfile
 from tuner.problem import Problem
 
-_TENSORS = {
-    "softmax": ("x", "out"),
-    "softmax_topk": ("x", "values", "indices"),
-    "attention_fwd": ("q", "k", "v", "out", "lse"),
-    "attention_bwd": ("q", "k", "v", "out", "lse", "dout", "dq", "dk", "dv"),
-    "attention_decode": ("q", "k", "v", "seq_lens", "block_table", "out", "lse"),
-}
-_OF_PAGES = "block_table"  # given where the cache is in pages
 _BLOCKS = {"BLOCK_M": "q_len", "BLOCK_N": "kv_len"}
 _GUESSED_TILE = 64
 _WANTED = "give a Python file with a function launch that takes the operator's tensors, as a template's does"
@@ -63,7 +55,7 @@ class OwnKernel:
         return Candidate(key, str(self.path), arguments, sizes, most, profile), guessed
 
     def _arguments(self, operator: Operator, problem: Problem, config: str) -> dict[str, Value]:
-        tensors = _tensors(operator, problem)
+        tensors = operator.launch_tensors(problem)
         given = {*tensors, *operator.scalars(problem)}
         known = (*self.positional, *self.required, *self.optional)
         missing = [name for name in tensors if name not in known]
@@ -120,12 +112,6 @@ class OwnKernel:
             return PrecisionProfile(**fields)  # type: ignore[arg-type]
         except (TypeError, ValueError) as error:
             raise UsageError(f"precision: {error}") from None
-
-
-def _tensors(operator: Operator, problem: Problem) -> tuple[str, ...]:
-    if operator.tensor_names:
-        return operator.tensor_names
-    return tuple(name for name in _TENSORS[operator.name] if name != _OF_PAGES or problem.sizes["page_size"])
 
 
 def read_own_kernel(path: Path) -> OwnKernel:

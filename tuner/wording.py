@@ -45,6 +45,16 @@ def counted(number: int, one: str, several: str = "") -> str:
     return f"{number} {one if number == 1 else several or f'{one}s'}"
 
 
+def tried_text(outcomes: Mapping[Outcome, int] | Mapping[str, int], reused: int, estimated: bool) -> str:
+    """``40 timed, 3 wrong; 5 from other studies``: what became of a study's trials, and how many were known."""
+    return f"{outcomes_text(outcomes, estimated)}; {reused} from other studies"
+
+
+def remeasure_command(estimated: bool) -> str:
+    """What makes the missing results; estimates are made without a GPU."""
+    return "tuner remeasure --estimated" if estimated else "tuner remeasure"
+
+
 def outcomes_text(outcomes: Mapping[Outcome, int] | Mapping[str, int], estimated: bool = False) -> str:
     """``40 timed, 3 wrong``: the outcomes that occurred, timed first; ``none`` where none did.
 

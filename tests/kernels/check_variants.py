@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.checking import ReferenceCache, check, plan
-from tuner.interpreter import repair_bf16_dot
+from tuner.interpreter import repair_interpreter
 from tuner.loading import load_source
 from tuner.operators import get
 from tuner.rendering import render
@@ -56,7 +56,7 @@ def run(
 
 
 def main() -> None:
-    repair_bf16_dot()
+    repair_interpreter()
     cache = ReferenceCache()
     with tempfile.TemporaryDirectory() as folder:
         for case in json.load(sys.stdin):

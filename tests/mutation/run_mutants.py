@@ -27,7 +27,7 @@ from tuner.check_plan import CheckPlan, plan
 from tuner.checking import check
 from tuner.config import Config
 from tuner.evaluating import Candidate, InterpretJob
-from tuner.interpreter import repair_bf16_dot
+from tuner.interpreter import repair_interpreter
 from tuner.operators import get
 from tuner.problem import Problem
 from tuner.reference_cache import ReferenceCache
@@ -124,7 +124,7 @@ def main(folder: Path) -> None:
     request = json.load(sys.stdin)
     every = runs(every_dtype=True)
     known = {run.key: run for run in (*every, *honest_runs(every))}
-    repair_bf16_dot()
+    repair_interpreter()
     state = WorkerState()
     ready: dict[str, Prepared] = {}  # a run may be asked for by several families
     for key, families in request:

@@ -9,6 +9,7 @@ import typer
 from tuner.cli import EXIT_WORSE, options
 from tuner.cli.output import answer_only, note, print_json, say
 from tuner.errors import UsageError
+from tuner.wording import remeasure_command
 
 _POINT = (
     "triton=V, torch=V, driver=V, stack=KEY, since=DATE, until=DATE (or date=DATE), templates=GIT-REVISION, db=URL; "
@@ -72,8 +73,8 @@ def regressions(
     else:
         print_regressions(report, every)
     if report.compared == 0:
-        how, what = ("estimated", " --estimated") if estimated else ("measured", "")
-        note(f"nothing could be compared: no winner was {how} at both points; run `tuner remeasure{what}`")
+        how = "estimated" if estimated else "measured"
+        note(f"nothing could be compared: no winner was {how} at both points; run `{remeasure_command(estimated)}`")
         raise typer.Exit(1)
     if over is not None and worse:
         note(f"{len(worse)} of {len(report.rows)} worse (--fail-over {fail_over})")

@@ -9,7 +9,7 @@ from tuner.cli.output import plain, say
 from tuner.cli.tables import print_facts, print_table
 from tuner.cli.winner_view import verdict_text, winner_facts
 from tuner.store.records import StoredTrial, StudyDetail, StudySummary
-from tuner.wording import duration_text, gain_text, interval_text, outcomes_text, time_text
+from tuner.wording import duration_text, gain_text, interval_text, time_text, tried_text
 
 
 def print_studies(studies: Sequence[StudySummary]) -> None:
@@ -50,7 +50,7 @@ def print_detail(detail: StudyDetail, top: int) -> None:
             ("space", f"{detail.space_name} {s.space_digest[:12]}"),
             ("sampler", f"{s.sampler}, seed {s.seed}, protocol {s.protocol}"),
             ("budget", " or ".join(limits)),
-            ("trials", f"{s.trials}{size}: {outcomes_text(s.outcomes, s.estimated)}; {s.reused} from other studies"),
+            ("trials", f"{s.trials}{size}: {tried_text(s.outcomes, s.reused, s.estimated)}"),
             ("took", f"{duration_text(s.wall_s)}{busy}"),
         ]
     )

@@ -16,7 +16,7 @@ from tuner.errors import StudyFailedError, UsageError
 from tuner.events import Event, Progress, TrialFinished
 from tuner.problem import Problem
 from tuner.search import DEFAULT_SAMPLER, SAMPLERS, check_sampler
-from tuner.wording import duration_text, outcomes_text, time_text
+from tuner.wording import duration_text, time_text, tried_text
 
 if TYPE_CHECKING:
     from tuner.results import TuneResult
@@ -197,10 +197,7 @@ def print_result(result: TuneResult) -> None:
         facts = [("problem", result.problem.label), ("best so far", best), ("study", study.name)]
     busy = f", GPU busy {study.gpu_busy_s / study.wall_s:.0%}" if study.gpu_busy_s and study.wall_s else ""
     facts += [
-        (
-            "trials",
-            f"{study.trials}: {outcomes_text(study.outcomes, study.estimated)}; {study.reused} from other studies",
-        ),
+        ("trials", f"{study.trials}: {tried_text(study.outcomes, study.reused, study.estimated)}"),
         ("took", f"{duration_text(study.wall_s)}{busy}"),
     ]
     if result.chance_of_better is not None:

@@ -40,6 +40,7 @@ class AttentionBackward(AttentionForward):
 
     name = "attention_bwd"
     summary = "attention backward: dq, dk and dv, grouped heads, causal or full"
+    tensor_names = ("q", "k", "v", "out", "lse", "dout", "dq", "dk", "dv")
 
     def flops(self, problem: Problem) -> float:
         """Five products of 2 * head_dim operations for every visible pair, 2.5 times as many as the forward pass."""

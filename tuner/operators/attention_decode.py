@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tuner.errors import ProblemError
 from tuner.operators.attention_fwd import FAMILIES as ATTENTION_FAMILIES
-from tuner.operators.attention_fwd import NONFINITE_KEYS, visible_pairs
-from tuner.operators.base import LARGEST_TENSOR, Operator, Option, OutputSpec, ShapeParameter, itemsize
+from tuner.operators.attention_fwd import NONFINITE_KEYS, AttentionForward, visible_pairs
+from tuner.operators.base import Option, ShapeParameter, itemsize
 from tuner.precision import PrecisionProfile
 from tuner.problem import Problem
 
@@ -24,7 +24,7 @@ FAMILIES = (ATTENTION_FAMILIES[0], "short", *ATTENTION_FAMILIES[1:])
 _MOST_QUERIES = 16
 
 
-class AttentionDecode(Operator):
+class AttentionDecode(AttentionForward):
     """Attention of the last q_len tokens of each sequence over its first seq_lens tokens, grouped heads.
 
     ``launch`` gets q [batch, heads, q_len, head_dim], the cache k and v, seq_lens [batch] int32 and, where page_size is
@@ -50,10 +50,8 @@ class AttentionDecode(Operator):
         ),
     )
     options = (Option("scale", "float", None, "factor of q k^T; head_dim ** -0.5 where not given"),)
-    reduced_axis = "kv_len"
-    full_size_families = ("randn", "needle")
     further_families = ("randn", "short", "needle")
-    generic_families = ("randn", "uniform")
+    tensor_names = ("q", "k", "v", "seq_lens", "block_table", "out", "lse")
     example_shape: ClassVar[Mapping[str, int]] = {
         "batch": 8,
         "heads": 32,
@@ -63,20 +61,12 @@ class AttentionDecode(Operator):
     }
 
     def _validate(self, sizes: Mapping[str, int]) -> None:
-        if sizes["heads"] % sizes["kv_heads"]:
-            given = f"heads={sizes['heads']} kv_heads={sizes['kv_heads']}"
-            raise ProblemError(f"{self.name}: kv_heads must divide heads, but got {given}")
+        super()._validate(sizes)
         if sizes["q_len"] > sizes["kv_len"]:
             given = f"q_len={sizes['q_len']} kv_len={sizes['kv_len']}"
             raise ProblemError(
                 f"{self.name}: the queries are among the kv_len tokens, so q_len is at most kv_len: {given}"
             )
-        if sizes["batch"] * sizes["heads"] * sizes["head_dim"] * sizes["kv_len"] > LARGEST_TENSOR:
-            raise ProblemError(f"{self.name}: a tensor must have at most {LARGEST_TENSOR} elements")
-
-    def flops(self, problem: Problem) -> float:
-        """Two products of 2 * head_dim operations for every visible pair of query and key."""
-        return 4.0 * self.exponentials(problem) * problem.sizes["head_dim"]
 
     def bytes_moved(self, problem: Problem) -> int:
         """As of any operator; of pages what the sequences fill."""
@@ -106,14 +96,9 @@ class AttentionDecode(Operator):
 
         return timing(problem, seed, device)
 
-    def output_specs(self, problem: Problem) -> dict[str, OutputSpec]:
-        s = problem.sizes
-        rows = (s["batch"], s["heads"], s["q_len"])
-        return {"out": OutputSpec((*rows, s["head_dim"]), problem.dtype), "lse": OutputSpec(rows, "fp32")}
-
-    def scalars(self, problem: Problem) -> dict[str, float]:
-        scale = problem.settings["scale"]
-        return {"scale": float(scale) if scale is not None else problem.sizes["head_dim"] ** -0.5}
+    def launch_tensors(self, problem: Problem) -> tuple[str, ...]:
+        """There is no block table where the cache is not in pages."""
+        return tuple(name for name in self.tensor_names if name != "block_table" or problem.sizes["page_size"])
 
     def reference(self, problem: Problem, inputs: Mapping[str, torch.Tensor], profile: PrecisionProfile) -> Reference:
         from tuner.operators.decode_bound import reference

@@ -48,7 +48,7 @@ class AttentionForward(Operator):
 
     name = "attention_fwd"
     summary = "attention forward: output and log-sum-exp, grouped heads, causal or full"
-    shape_parameters = (
+    shape_parameters: tuple[ShapeParameter, ...] = (
         ShapeParameter("batch", "sequences in the batch"),
         ShapeParameter("heads", "query heads"),
         ShapeParameter("kv_heads", "key and value heads; divides heads", default="heads"),
@@ -56,14 +56,15 @@ class AttentionForward(Operator):
         ShapeParameter("kv_len", "keys per sequence", default="q_len"),
         ShapeParameter("head_dim", "elements per head", minimum=16, maximum=256, multiple_of=8),
     )
-    options = (
+    options: tuple[Option, ...] = (
         Option("causal", "bool", False, "a query sees no later key (aligned at the bottom right)"),
         Option("allow_tf32", "bool", False, "products of fp32 inputs may be taken in tf32 (a class of its own)"),
         Option("scale", "float", None, "factor of q k^T; head_dim ** -0.5 where not given"),
     )
     reduced_axis = "kv_len"
+    tensor_names: tuple[str, ...] = ("q", "k", "v", "out", "lse")
     full_size_families = ("randn", "needle")
-    further_families = ("randn", "needle")
+    further_families: tuple[str, ...] = ("randn", "needle")
     generic_families = ("randn", "uniform")
     example_shape: ClassVar[Mapping[str, int]] = {"batch": 4, "heads": 32, "q_len": 4096, "head_dim": 128}
 

@@ -90,9 +90,10 @@ class Operator(ABC):
     # further small shapes the generic family, and the one that shows most beyond it. None named: all.
     full_size_families: tuple[str, ...] = ()
     further_families: tuple[str, ...] = ()
-    # Of an operator that a user's file declares: its search space, and what launch() takes.
+    # What launch() takes: inputs, then outputs.
+    tensor_names: tuple[str, ...]
+    # Of an operator that a user's file declares: its search space.
     space_path: Path | None = None
-    tensor_names: tuple[str, ...] = ()
 
     def problem(self, shape: Mapping[str, int], dtype: str, options: Mapping[str, Scalar] | None = None) -> Problem:
         """A validated problem with its defaults filled in.
@@ -211,6 +212,10 @@ class Operator(ABC):
     @abstractmethod
     def output_specs(self, problem: Problem) -> dict[str, OutputSpec]:
         """The outputs by ``launch`` name."""
+
+    def launch_tensors(self, problem: Problem) -> tuple[str, ...]:
+        """The names of the tensors that ``launch`` takes for ``problem``, inputs first."""
+        return self.tensor_names
 
     @abstractmethod
     def scalars(self, problem: Problem) -> dict[str, float]:

@@ -71,7 +71,6 @@ class CrossEntropy(CrossEntropyRows):
     name = "cross_entropy"
     summary = "cross-entropy of rows of logits: each row's loss and log-sum-exp"
     tensor_names = ("logits", "targets", "loss", "lse")
-    row_tensors = tensor_names
 
     def flops(self, problem: Problem) -> float:
         """Four per element: compare, subtract, exponential, add; with label smoothing one more addition."""

@@ -30,7 +30,6 @@ class CrossEntropyBackward(CrossEntropyRows):
     name = "cross_entropy_bwd"
     summary = "gradient of the cross-entropy by its logits, from their log-sum-exp"
     tensor_names = ("logits", "targets", "lse", "grad", "dlogits")
-    row_tensors = tensor_names
 
     def flops(self, problem: Problem) -> float:
         """Six per element: subtract, exponential, scale, two subtractions, multiply."""

@@ -29,7 +29,6 @@ class LogSoftmax(RowOperator):
 
     name = "log_softmax"
     summary = "logarithm of the softmax over the columns of a matrix"
-    tensor_names = ("x", "out")
 
     def flops(self, problem: Problem) -> float:
         """Five per element: compare, subtract, exponential, add, subtract."""

@@ -24,7 +24,6 @@ class LogSumExp(RowOperator):
 
     name = "logsumexp"
     summary = "logarithm of the sum of exponentials over the columns of a matrix"
-    tensor_names = ("x", "out")
 
     def flops(self, problem: Problem) -> float:
         """Four per element: compare, subtract, exponential, add."""

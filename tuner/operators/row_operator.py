@@ -49,8 +49,7 @@ class RowOperator(Operator):
     full_size_families = ("randn", "one_hot")
     further_families: tuple[str, ...] = ("randn", "masked")
     example_shape: ClassVar[Mapping[str, int]] = {"rows": 4096, "cols": 4096}
-    # The tensors whose rows change places together in a variation.
-    row_tensors: ClassVar[tuple[str, ...]] = ("x", "out")
+    tensor_names: tuple[str, ...] = ("x", "out")
 
     def _validate(self, sizes: Mapping[str, int]) -> None:
         if sizes["row_stride"] < sizes["cols"]:
@@ -81,10 +80,10 @@ class RowOperator(Operator):
         return {}
 
     def variation(self, problem: Problem, device: str, seed: int) -> Variation:
-        """The rows change places."""
+        """The rows of all tensors change places."""
         from tuner.operators.variation import of_rows
 
-        return of_rows(problem.sizes["rows"], seed, self.row_tensors)
+        return of_rows(problem.sizes["rows"], seed, self.tensor_names)
 
     def check_problems(
         self,

@@ -28,7 +28,6 @@ class SoftmaxBackward(RowOperator):
     full_size_families = ("randn", "needle")
     generic_families = ("randn", "positive")
     tensor_names = ("y", "dy", "dx")
-    row_tensors = tensor_names
 
     def flops(self, problem: Problem) -> float:
         """Four per element: multiply, add, subtract, multiply."""

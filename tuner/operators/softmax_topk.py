@@ -38,7 +38,7 @@ class SoftmaxTopK(RowOperator):
     )
     further_families = ("randn", "masked", "ties")
     example_shape: ClassVar[Mapping[str, int]] = {"rows": 4096, "cols": 32768, "k": 8}
-    row_tensors: ClassVar[tuple[str, ...]] = ("x", "values", "indices")
+    tensor_names = ("x", "values", "indices")
 
     def _validate(self, sizes: Mapping[str, int]) -> None:
         super()._validate(sizes)

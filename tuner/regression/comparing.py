@@ -16,9 +16,10 @@ from tuner.regression.noise import NoiseFloor, noise_floors
 from tuner.regression.points import Point
 from tuner.regression.reading import BROKEN, Found, Place, PointReader, Source
 from tuner.regression.report import RegressionReport, Row, Side, Verdict
-from tuner.regression.sides import Sides, choose_sides, remeasure_command
+from tuner.regression.sides import Sides, choose_sides
 from tuner.store.history import History
 from tuner.store.history_records import Catalogue, Samples, WinnerAt
+from tuner.wording import remeasure_command
 
 
 def compare(

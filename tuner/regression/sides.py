@@ -10,6 +10,7 @@ from tuner.errors import UsageError
 from tuner.regression.points import Point
 from tuner.store.history_records import StackUse
 from tuner.store.location import without_password
+from tuner.wording import remeasure_command
 
 _MOST_LISTED = 6
 
@@ -74,11 +75,6 @@ def choose_sides(
     if same_database and stacks_before == stacks_after and _rest(before) == _rest(after):
         raise UsageError("--before and --after are one and the same; name two stacks, dates, revisions or databases")
     return sides
-
-
-def remeasure_command(estimated: bool) -> str:
-    """What makes the missing results; estimates are made without a GPU."""
-    return "tuner remeasure --estimated" if estimated else "tuner remeasure"
 
 
 def _rest(point: Point) -> Point:
