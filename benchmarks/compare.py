@@ -53,6 +53,17 @@ def captured(call: Call) -> Call:
     return graph.replay
 
 
+def compiled(function: Callable[..., Any], *given: Any) -> Call:
+    """``function`` of what is ``given`` as Inductor compiles it, called once.
+
+    In the mode without CUDA graphs of its own, because it is captured here, without a copy of its inputs.
+    """
+    torch._dynamo.reset()
+    fast = torch.compile(function, mode="max-autotune-no-cudagraphs", dynamic=False)
+    fast(*given)
+    return lambda: fast(*given)
+
+
 def copy_bandwidth() -> float:
     """Bytes read plus written per second of a large device-to-device copy."""
     source = torch.empty(2**31, dtype=torch.uint8, device="cuda")
@@ -72,11 +83,7 @@ def softmax_table(db: str) -> list[dict[str, Any]]:
             "torch": lambda x=x: torch.softmax(x, -1),
             "copy": lambda x=x, out=out: out.copy_(x),
         }
-        torch._dynamo.reset()
-        # The mode without CUDA graphs of its own, because it is captured here, without a copy of its input.
-        compiled = torch.compile(lambda t: torch.softmax(t, -1), mode="max-autotune-no-cudagraphs", dynamic=False)
-        compiled(x)
-        calls["inductor"] = lambda compiled=compiled, x=x: compiled(x)
+        calls["inductor"] = compiled(lambda t: torch.softmax(t, -1), x)
         try:
             from liger_kernel.ops.softmax import LigerSoftmaxFunction
 

@@ -9,24 +9,17 @@ the forward pass. The last column is how far our gradients are from a peer's, ov
 
 from __future__ import annotations
 
-import argparse
-import gc
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-import tuner
-from benchmarks.compare import Call, captured, interleaved_ms
-from benchmarks.compare_attention_decode import running, tune
+from benchmarks.compare import Call, interleaved_ms
+from benchmarks.peer_runs import arguments, chosen, one_by_one, running, stored_winner, tune
 from benchmarks.problems import ATTENTION, attention_bwd_problem
-from benchmarks.winners import caller, load_winner
-from tuner.operators import get
-from tuner.operators.tensors import empty
 
 _BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
 Shape = tuple[int, int, int, int, bool]
@@ -61,20 +54,14 @@ def difference(ours: Mapping[str, torch.Tensor], theirs: tuple[torch.Tensor, ...
 def measured(shape: Shape, db: str) -> dict[str, Any] | None:
     """The times of one problem in milliseconds by name; None where nothing is stored for it."""
     problem = attention_bwd_problem(*shape)
-    if tuner.best(problem, db=db) is None:
-        print(f"nothing is stored for {problem.label}; tune it, or give --tune-seconds", flush=True)
+    winner = stored_winner(problem, db)
+    if winner is None:
         return None
-    operator = get(problem.operator)
-    module, label = load_winner(problem, db)
-    inputs = operator.timing_inputs(problem, 0, "cuda")
-    specs = operator.output_specs(problem)
-    outputs = {name: empty(spec.shape, spec.dtype, "cuda", spec.strides) for name, spec in specs.items()}
-    ours = caller(module, **inputs, **outputs, **operator.scalars(problem))
-    given = peers(inputs, shape[4])
-    calls = {"tuner": captured(ours)} | running(given, problem)
+    given = peers(winner.inputs, shape[4])
+    calls = {"tuner": winner.call} | running(given, problem)
     ms = interleaved_ms(calls)
-    differences = {name: difference(outputs, given[name]()) for name in calls if name in given}
-    return {"config": label, "ms": ms, "difference": differences}
+    differences = {name: difference(winner.outputs, given[name]()) for name in calls if name in given}
+    return {"config": winner.label, "ms": ms, "difference": differences}
 
 
 def row_of(shape: Shape, found: Mapping[str, Any]) -> dict[str, Any]:
@@ -104,24 +91,13 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     """Tune where asked to, measure, print, write."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--db", required=True)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--tune-seconds", type=float, default=0.0, help="tune each problem for so long first")
-    parser.add_argument("--only", type=int, nargs="*", help="positions in the list of problems; default: all")
-    arguments = parser.parse_args()
-    shapes = [shape for at, shape in enumerate(ATTENTION) if arguments.only is None or at in arguments.only]
-    if arguments.tune_seconds:
-        tune(arguments.db, [attention_bwd_problem(*shape) for shape in shapes], arguments.tune_seconds)
+    given = arguments(__doc__).parse_args()
+    shapes = chosen(ATTENTION, given.only)
+    tune(given.db, [attention_bwd_problem(*shape) for shape in shapes], given.tune_seconds)
     rows = []
-    for shape in shapes:
-        found = measured(shape, arguments.db)
-        # What a problem takes must be free before the next.
-        gc.collect()
-        torch.cuda.empty_cache()
-        if found is not None:
-            rows.append(row_of(shape, found))
-            arguments.out.write_text(json.dumps({"attention_bwd": rows}, indent=1))
+    for shape, found in one_by_one(shapes, lambda shape: measured(shape, given.db)):
+        rows.append(row_of(shape, found))
+        given.out.write_text(json.dumps({"attention_bwd": rows}, indent=1))
     print(table(rows))
 
 

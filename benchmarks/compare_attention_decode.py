@@ -9,38 +9,24 @@ where ours is in pages.
 
 from __future__ import annotations
 
-import argparse
-import gc
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-import tuner
-from benchmarks.compare import Call, captured, copy_bandwidth, interleaved_ms
+from benchmarks.compare import Call, copy_bandwidth, interleaved_ms
+from benchmarks.peer_runs import arguments, chosen, one_by_one, running, stored_winner, tune
 from benchmarks.problems import DECODE, decode_problem
-from benchmarks.winners import caller, load_winner
 from tuner.operators import get
-from tuner.operators.tensors import empty
 from tuner.problem import Problem
 
 _GIB = 2**30
 _PEERS = ("flash", "cudnn", "efficient", "math", "flash_packed")
 # Beyond this size of the cache the math backend, which repeats it for every query head, is left out.
 _MOST_FOR_MATH = 2**31
-
-
-def tune(db: str, problems: list[Problem], seconds: float) -> None:
-    """Tune each problem for so long; one line a problem."""
-    with tuner.Session(db=db, gpu=True) as session:
-        for problem in problems:
-            winner = session.tune(problem, time_s=seconds).winner
-            time = f"{winner.record.median_us:.1f} us" if winner else "no winner"
-            print(f"tuned {problem.label}: {time}", flush=True)
 
 
 def peers(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> dict[str, Call]:
@@ -63,39 +49,17 @@ def peers(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> dict[str, Call]:
     return calls
 
 
-def running(calls: dict[str, Call], problem: Problem) -> dict[str, Call]:
-    """Those that run, captured; of each other it is said why not."""
-    found = {}
-    for name, call in calls.items():
-        try:
-            with torch.no_grad():
-                call()
-            torch.cuda.synchronize()
-        except (RuntimeError, TypeError) as why:
-            print(f"{name} at {problem.label}: {str(why).splitlines()[0]}", flush=True)
-            torch.cuda.empty_cache()
-            continue
-        found[name] = captured(call)
-    return found
-
-
 def measured(problem: Problem, db: str) -> dict[str, Any] | None:
     """The times of one problem in milliseconds by name; None where nothing is stored for it."""
-    if tuner.best(problem, db=db) is None:
-        print(f"nothing is stored for {problem.label}; tune it, or give --tune-seconds", flush=True)
+    winner, s = stored_winner(problem, db), problem.sizes
+    if winner is None:
         return None
-    operator, s = get(problem.operator), problem.sizes
-    module, label = load_winner(problem, db)
-    inputs = operator.timing_inputs(problem, 0, "cuda")
-    specs = operator.output_specs(problem)
-    outputs = {name: empty(spec.shape, spec.dtype, "cuda", spec.strides) for name, spec in specs.items()}
-    ours = caller(module, **inputs, **outputs, **operator.scalars(problem))
-    k, v = inputs["k"], inputs["v"]
+    k, v = winner.inputs["k"], winner.inputs["v"]
     if s["page_size"]:
         shape = (s["batch"], s["kv_heads"], s["kv_len"], s["head_dim"])
         k, v = (torch.randn(shape, dtype=k.dtype, device="cuda") for _ in range(2))
-    calls = {"tuner": captured(ours)} | running(peers(inputs["q"], k, v), problem)
-    return {"config": label, "ms": interleaved_ms(calls)}
+    calls = {"tuner": winner.call} | running(peers(winner.inputs["q"], k, v), problem)
+    return {"config": winner.label, "ms": interleaved_ms(calls)}
 
 
 def row_of(shape: tuple[int, int, int], problem: Problem, found: Mapping[str, Any], copy: float) -> dict[str, Any]:
@@ -139,29 +103,18 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     """Tune where asked to, measure, print, write."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--db", required=True)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--tune-seconds", type=float, default=0.0, help="tune each problem for so long first")
-    parser.add_argument("--only", type=int, nargs="*", help="positions in the list of problems; default: all")
-    arguments = parser.parse_args()
-    shapes = [shape for at, shape in enumerate(DECODE) if arguments.only is None or at in arguments.only]
-    if arguments.tune_seconds:
-        tune(arguments.db, [decode_problem(*shape) for shape in shapes], arguments.tune_seconds)
+    given = arguments(__doc__).parse_args()
+    shapes = chosen(DECODE, given.only)
+    tune(given.db, [decode_problem(*shape) for shape in shapes], given.tune_seconds)
     copy = copy_bandwidth()
     print(f"copy {copy / 1e12:.2f} TB/s", flush=True)
     rows = []
-    for shape in shapes:
+    for shape, found in one_by_one(shapes, lambda shape: measured(decode_problem(*shape), given.db)):
         problem = decode_problem(*shape)
-        found = measured(problem, arguments.db)
-        # What a problem takes must be free before the next, which may need most of the card.
-        gc.collect()
-        torch.cuda.empty_cache()
-        if found is not None:
-            rows.append(row_of(shape, problem, found, copy))
-            print(f"{problem.label}: {rows[-1]['us']:.1f} us, {rows[-1]['of_copy']:.2f} of copy", flush=True)
-            print(f"    {found['config']}", flush=True)
-            arguments.out.write_text(json.dumps({"copy": copy / 1e12, "attention_decode": rows}, indent=1))
+        rows.append(row_of(shape, problem, found, copy))
+        print(f"{problem.label}: {rows[-1]['us']:.1f} us, {rows[-1]['of_copy']:.2f} of copy", flush=True)
+        print(f"    {found['config']}", flush=True)
+        given.out.write_text(json.dumps({"copy": copy / 1e12, "attention_decode": rows}, indent=1))
     print(table(rows))
 
 

@@ -9,28 +9,21 @@ all of a problem are timed interleaved. A peer that is missing or refuses is sai
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
-import tuner
-from benchmarks.compare import Call, copy_bandwidth, interleaved_ms
-from benchmarks.compare import captured as as_graph
-from benchmarks.compare_attention_decode import running, tune
+from benchmarks.compare import Call, compiled, copy_bandwidth, interleaved_ms
+from benchmarks.peer_runs import PeersOf, Tensors, arguments, chosen, made, one_by_one, running, stored_winner, tune
 from benchmarks.problems import CROSS_ENTROPY, cross_entropy_problem
-from benchmarks.winners import caller, load_winner
 from tuner.operators import get
-from tuner.operators.tensors import empty
 from tuner.problem import Problem
 
 FORWARD_PEERS = ("torch", "inductor", "liger", "quack")
 BACKWARD_PEERS = ("torch", "inductor", "liger_both", "quack")
-Tensors = dict[str, torch.Tensor]
 
 
 def forward_peers(t: Tensors) -> dict[str, Callable[[], Call]]:
@@ -38,7 +31,7 @@ def forward_peers(t: Tensors) -> dict[str, Callable[[], Call]]:
     x, targets = t["logits"], t["targets"]
     return {
         "torch": lambda: lambda: F.cross_entropy(x, targets, reduction="none"),
-        "inductor": lambda: _compiled(lambda a, b: F.cross_entropy(a, b, reduction="none"), x, targets),
+        "inductor": lambda: compiled(lambda a, b: F.cross_entropy(a, b, reduction="none"), x, targets),
         "liger": lambda: _liger(x.clone(), targets),
         "quack": lambda: _quack_forward(x, targets),
     }
@@ -58,18 +51,10 @@ def backward_peers(t: Tensors) -> dict[str, Callable[[], Call]]:
 
     return {
         "torch": lambda: _torch_backward(x, targets, grad),
-        "inductor": lambda: _compiled(formula, x, targets, lse, grad),
+        "inductor": lambda: compiled(formula, x, targets, lse, grad),
         "liger_both": lambda: _liger(x.clone().requires_grad_(), targets),
         "quack": lambda: _quack_backward(x, targets, lse, grad),
     }
-
-
-def _compiled(function: Callable[..., torch.Tensor], *given: torch.Tensor) -> Call:
-    torch._dynamo.reset()
-    # The mode without CUDA graphs of its own, because it is captured here, without a copy of its input.
-    compiled = torch.compile(function, mode="max-autotune-no-cudagraphs", dynamic=False)
-    compiled(*given)
-    return lambda: compiled(*given)
 
 
 def _torch_backward(x: torch.Tensor, targets: torch.Tensor, grad: torch.Tensor) -> Call:
@@ -104,40 +89,21 @@ def _quack_backward(x: torch.Tensor, targets: torch.Tensor, lse: torch.Tensor, g
     return lambda: cross_entropy_bwd(x, targets, grad, lse)
 
 
-def made(makers: dict[str, Callable[[], Call]], problem: Problem) -> dict[str, Call]:
-    """The peers that can be made; of each other it is said why not."""
-    calls: dict[str, Call] = {}
-    for name, make in makers.items():
-        try:
-            calls[name] = make()
-        except Exception as why:  # whatever a library of others raises where it is missing or refuses
-            print(f"{name} at {problem.label}: {type(why).__name__}: {(str(why).splitlines() or [''])[0]}", flush=True)
-    return calls
-
-
-def peers_of(operator: str) -> Callable[[Tensors], dict[str, Callable[[], Call]]]:
+def peers_of(operator: str) -> PeersOf:
     """What makes the peers of ``operator`` from its inputs."""
     return forward_peers if operator == "cross_entropy" else backward_peers
 
 
-def measured(
-    problem: Problem, db: str, peers: Callable[[Tensors], dict[str, Callable[[], Call]]]
-) -> dict[str, Any] | None:
+def measured(problem: Problem, db: str, peers: PeersOf) -> dict[str, Any] | None:
     """The winner's label and the times in milliseconds by name; None where nothing is stored for the problem.
 
     ``peers``: from the problem's inputs, what makes a call of each peer, by name.
     """
-    if tuner.best(problem, db=db) is None:
-        print(f"nothing is stored for {problem.label}; tune it, or give --tune-seconds", flush=True)
+    winner = stored_winner(problem, db)
+    if winner is None:
         return None
-    operator = get(problem.operator)
-    module, label = load_winner(problem, db)
-    inputs = operator.timing_inputs(problem, 0, "cuda")
-    specs = operator.output_specs(problem)
-    outputs = {name: empty(spec.shape, spec.dtype, "cuda", spec.strides) for name, spec in specs.items()}
-    ours = caller(module, **inputs, **outputs, **operator.scalars(problem))
-    calls = {"tuner": as_graph(ours)} | running(made(peers(inputs), problem), problem)
-    return {"config": label, "ms": interleaved_ms(calls)}
+    calls = {"tuner": winner.call} | running(made(peers(winner.inputs), problem), problem)
+    return {"config": winner.label, "ms": interleaved_ms(calls)}
 
 
 def rates(problem: Problem, ms: dict[str, float]) -> dict[str, float]:
@@ -160,38 +126,44 @@ def table(operator: str, rows: list[dict[str, Any]], copy: float, peers: Sequenc
     return "\n".join(lines)
 
 
-def main() -> None:
-    """Tune where asked to, measure, print, write."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--db", required=True)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--tune-seconds", type=float, default=0.0, help="tune each problem for so long first")
-    parser.add_argument("--only", type=int, nargs="*", help="positions in the list of shapes; default: all")
-    arguments = parser.parse_args()
-    shapes = [shape for at, shape in enumerate(CROSS_ENTROPY) if arguments.only is None or at in arguments.only]
-    operators = ("cross_entropy", "cross_entropy_bwd")
-    if arguments.tune_seconds:
-        problems = [cross_entropy_problem(*shape, name) for name in operators for shape in shapes]
-        tune(arguments.db, problems, arguments.tune_seconds)
+def compare(
+    given: argparse.Namespace,
+    operators: Sequence[str],
+    shapes: Sequence[tuple[int, int]],
+    problem_of: Callable[[str, int, int], Problem],
+    peers_of: Callable[[str], PeersOf],
+    columns: Callable[[str], Sequence[str]],
+) -> None:
+    """Tune where asked to, measure every operator at every shape, print, write. ``columns``: an operator's peers."""
+    shapes = chosen(shapes, given.only)
+    tune(given.db, [problem_of(name, *shape) for name in operators for shape in shapes], given.tune_seconds)
     copy = copy_bandwidth() / 1e12
     print(f"copy {copy:.2f} TB/s", flush=True)
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in operators}
+    problems = [problem_of(name, *shape) for name in operators for shape in shapes]
+    for problem, result in one_by_one(problems, lambda p: measured(p, given.db, peers_of(p.operator))):
+        rate = rates(problem, result["ms"])
+        sizes = {name: problem.sizes[name] for name in ("rows", "cols")}
+        row = sizes | {"us": 1e3 * result["ms"]["tuner"], "tb_per_s": rate, "config": result["config"]}
+        found[problem.operator].append(row)
+        print(f"{problem.label}: {rate['tuner']:.2f} TB/s  {result['config']}", flush=True)
+        given.out.write_text(json.dumps({"copy": copy, **found}, indent=1))
     for name in operators:
-        for rows, cols in shapes:
-            problem = cross_entropy_problem(rows, cols, name)
-            result = measured(problem, arguments.db, peers_of(name))
-            # What a problem takes must be free before the next.
-            gc.collect()
-            torch.cuda.empty_cache()
-            if result is None:
-                continue
-            rate = rates(problem, result["ms"])
-            row = {"rows": rows, "cols": cols, "us": 1e3 * result["ms"]["tuner"], "tb_per_s": rate}
-            found[name].append(row | {"config": result["config"]})
-            print(f"{problem.label}: {rate['tuner']:.2f} TB/s  {result['config']}", flush=True)
-            arguments.out.write_text(json.dumps({"copy": copy, **found}, indent=1))
-    for name, peers in zip(operators, (FORWARD_PEERS, BACKWARD_PEERS), strict=True):
-        print(f"\n{table(name, found[name], copy, peers)}")
+        print(f"\n{table(name, found[name], copy, columns(name))}")
+
+
+def main() -> None:
+    """Both operators."""
+    peers = {"cross_entropy": FORWARD_PEERS, "cross_entropy_bwd": BACKWARD_PEERS}
+    given = arguments(__doc__, "shapes").parse_args()
+    compare(
+        given,
+        tuple(peers),
+        CROSS_ENTROPY,
+        lambda name, rows, cols: cross_entropy_problem(rows, cols, name),
+        peers_of,
+        peers.__getitem__,
+    )
 
 
 if __name__ == "__main__":

@@ -8,22 +8,16 @@ by Inductor, torch.topk of the logits and their log-sum-exp, and torch.topk of t
 
 from __future__ import annotations
 
-import argparse
-import gc
 import json
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
-import tuner
-from benchmarks.compare import Call, captured, copy_bandwidth, interleaved_ms
-from benchmarks.compare_attention_decode import running, tune
+from benchmarks.compare import Call, compiled, copy_bandwidth, interleaved_ms
+from benchmarks.peer_runs import arguments, chosen, made, one_by_one, running, stored_winner, tune
 from benchmarks.problems import TOPK, topk_problem
-from benchmarks.winners import caller, load_winner
 from tuner.operators import get
-from tuner.operators.tensors import empty
 from tuner.problem import Problem
 
 _PEERS = ("softmax_topk", "inductor", "topk_lse", "topk")
@@ -40,31 +34,24 @@ def topk_lse(x: torch.Tensor, k: int) -> Any:
     return torch.exp(top.values - torch.logsumexp(x, -1, keepdim=True)), top.indices
 
 
-def peers(x: torch.Tensor, k: int) -> dict[str, Call]:
-    """What torch has for ``x`` [rows, cols]; some may refuse."""
-    torch._dynamo.reset()
-    # The mode without CUDA graphs of its own, because it is captured here, without a copy of its input.
-    compiled = torch.compile(softmax_topk, mode="max-autotune-no-cudagraphs", dynamic=False)
+def peers(x: torch.Tensor, k: int) -> dict[str, Callable[[], Call]]:
+    """By name, what makes a call of what torch has for ``x`` [rows, cols]."""
     return {
-        "softmax_topk": lambda: softmax_topk(x, k),
-        "inductor": lambda: compiled(x, k),
-        "topk_lse": lambda: topk_lse(x, k),
-        "topk": lambda: torch.topk(x, k),
+        "softmax_topk": lambda: lambda: softmax_topk(x, k),
+        "inductor": lambda: compiled(softmax_topk, x, k),
+        "topk_lse": lambda: lambda: topk_lse(x, k),
+        "topk": lambda: lambda: torch.topk(x, k),
     }
 
 
 def measured(problem: Problem, db: str) -> dict[str, Any] | None:
     """The times of one problem in milliseconds by name; None where nothing is stored for it."""
-    if tuner.best(problem, db=db) is None:
-        print(f"nothing is stored for {problem.label}; tune it, or give --tune-seconds", flush=True)
+    winner = stored_winner(problem, db)
+    if winner is None:
         return None
-    operator = get(problem.operator)
-    module, label = load_winner(problem, db)
-    x = operator.timing_inputs(problem, 0, "cuda")["x"]
-    specs = operator.output_specs(problem)
-    outputs = {name: empty(spec.shape, spec.dtype, "cuda", spec.strides) for name, spec in specs.items()}
-    calls = {"tuner": captured(caller(module, x=x, **outputs))} | running(peers(x, problem.sizes["k"]), problem)
-    return {"config": label, "ms": interleaved_ms(calls)}
+    given = made(peers(winner.inputs["x"], problem.sizes["k"]), problem)
+    calls = {"tuner": winner.call} | running(given, problem)
+    return {"config": winner.label, "ms": interleaved_ms(calls)}
 
 
 def row_of(shape: tuple[int, int, int], problem: Problem, found: Mapping[str, Any], copy: float) -> dict[str, Any]:
@@ -99,27 +86,17 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     """Tune where asked to, measure, print, write."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--db", required=True)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--tune-seconds", type=float, default=0.0, help="tune each problem for so long first")
-    parser.add_argument("--only", type=int, nargs="*", help="positions in the list of problems; default: all")
-    arguments = parser.parse_args()
-    shapes = [shape for at, shape in enumerate(TOPK) if arguments.only is None or at in arguments.only]
-    if arguments.tune_seconds:
-        tune(arguments.db, [topk_problem(*shape) for shape in shapes], arguments.tune_seconds)
+    given = arguments(__doc__).parse_args()
+    shapes = chosen(TOPK, given.only)
+    tune(given.db, [topk_problem(*shape) for shape in shapes], given.tune_seconds)
     copy = copy_bandwidth()
     print(f"copy {copy / 1e12:.2f} TB/s", flush=True)
     rows = []
-    for shape in shapes:
+    for shape, found in one_by_one(shapes, lambda shape: measured(topk_problem(*shape), given.db)):
         problem = topk_problem(*shape)
-        found = measured(problem, arguments.db)
-        gc.collect()
-        torch.cuda.empty_cache()
-        if found is not None:
-            rows.append(row_of(shape, problem, found, copy))
-            print(f"{problem.label}: {rows[-1]['us']:.1f} us, {rows[-1]['config']}", flush=True)
-            arguments.out.write_text(json.dumps({"copy": copy / 1e12, "softmax_topk": rows}, indent=1))
+        rows.append(row_of(shape, problem, found, copy))
+        print(f"{problem.label}: {rows[-1]['us']:.1f} us, {rows[-1]['config']}", flush=True)
+        given.out.write_text(json.dumps({"copy": copy / 1e12, "softmax_topk": rows}, indent=1))
     print(table(rows))
 
 

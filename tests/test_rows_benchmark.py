@@ -22,7 +22,7 @@ def benchmark_module(monkeypatch):
 
 
 def test_every_peer_computes_what_the_winner_computes(benchmark_module, monkeypatch):
-    monkeypatch.setattr(benchmark_module, "compiled", lambda function, given: lambda: function(*given))
+    monkeypatch.setattr(benchmark_module, "compiled", lambda function, *given: lambda: function(*given))
     for name in benchmark_module.FUNCTIONS:
         operator = get(name)
         problem = operator.problem({"rows": 6, "cols": 40}, "fp32")
