@@ -68,7 +68,7 @@ def _shows(
     return any(_beyond(reference.outputs[name], place, got) for name, (place, got) in answers.items())
 
 
-def _beyond(reference: OutputReference, place: tuple[int, ...], got: torch.Tensor) -> bool:
+def _beyond(reference: OutputReference, place: tuple[int | slice, ...], got: torch.Tensor) -> bool:
     """Whether ``got``, which belongs at ``output[place]``, is wrong at an element that ``reference`` covers."""
     expected, bound = reference.expected, reference.bound
     if reference.index is None:

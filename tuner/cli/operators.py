@@ -64,6 +64,6 @@ def _option(option: Option) -> str:
     """``--option causal=true: what it does (default false)``; where the operator chooses, its description says so."""
     off = option.default is None and option.zero_is_off
     default = "off" if off else None if option.default is None else str(option.default).lower()
-    value = str(not option.default).lower() if option.kind == "bool" else "NUMBER"
+    value = str(not option.default).lower() if option.kind == "bool" else "|".join(option.choices) or "NUMBER"
     words = f"--option {option.name}={value}: {option.description}"
     return words if default is None else f"{words} (default {default})"

@@ -80,9 +80,19 @@ class KeyValues:
 
 
 def reference(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, causal: bool, profile: PrecisionProfile
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    scale: float,
+    causal: bool,
+    profile: PrecisionProfile,
+    *,
+    whole: bool | None = None,
 ) -> Reference:
-    """Attention of q [batch, heads, q_len, head_dim] over k, v [batch, kv_heads, kv_len, head_dim], with its bounds."""
+    """Attention of q [batch, heads, q_len, head_dim] over k, v [batch, kv_heads, kv_len, head_dim], with its bounds.
+
+    ``whole``: whether every row is computed; None: as ``attend`` chooses.
+    """
     q_len, kv_len, group = q.shape[2], k.shape[2], q.shape[1] // k.shape[1]
 
     def taken(batch: torch.Tensor, head: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -92,18 +102,21 @@ def reference(
         return rows + (kv_len - q_len) if causal else None
 
     has_nan = not all(bool(torch.isfinite(t).all()) for t in (q, k, v))
-    return attend(q, KeyValues(kv_len, taken, last, has_nan), scale, profile)
+    return attend(q, KeyValues(kv_len, taken, last, has_nan), scale, profile, whole=whole)
 
 
-def attend(q: torch.Tensor, keys: KeyValues, scale: float, profile: PrecisionProfile) -> Reference:
+def attend(
+    q: torch.Tensor, keys: KeyValues, scale: float, profile: PrecisionProfile, *, whole: bool | None = None
+) -> Reference:
     """Attention of q [batch, heads, q_len, head_dim] over ``keys``, with its bounds.
 
-    Large problems are computed on a selection: a few batch-heads (the first and the last among them) on the rows of the
-    first, a middle and the last query tile and on 64 random rows, and every other batch-head on a few random rows.
+    Large problems (those that are not ``whole``, where that is said) are computed on a selection: a few batch-heads
+    (the first and the last among them) on the rows of the first, a middle and the last query tile and on 64 random
+    rows, and every other batch-head on a few random rows.
     """
     batch, heads, q_len, _ = q.shape
     kv_len = keys.kv_len
-    whole = batch * heads * q_len * kv_len <= _WHOLE
+    whole = batch * heads * q_len * kv_len <= _WHOLE if whole is None else whole
     chosen = everything(batch, heads, q_len) if whole else selection(batch, heads, q_len)
     done, places = [], []
     for pairs, rows in batches(chosen, kv_len, q.shape[3]):

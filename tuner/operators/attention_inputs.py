@@ -82,9 +82,15 @@ def make(problem: Problem, family: str, seed: int, device: str, scale: float) ->
         raise ProblemError(f"{problem.operator} has no input family {family!r}; it has {', '.join(_CHANGES)}")
     drawn = normal(problem, seed_of(family, seed), device)
     causal = bool(problem.settings.get("causal", True))  # an operator without the option is always so
-    draw = _Draw(drawn["q"], drawn["k"], drawn["v"], scale, causal, problem.dtype)
-    _CHANGES[family](draw)
-    return {"q": draw.q, "k": draw.k, "v": draw.v}
+    change(family, drawn["q"], drawn["k"], drawn["v"], scale, causal, problem.dtype)
+    return drawn
+
+
+def change(
+    family: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, causal: bool, dtype: str
+) -> None:
+    """Make standard normal q [B, H, Nq, D] and k, v [B, Hk, Nk, D], any views, those of a known family in place."""
+    _CHANGES[family](_Draw(q, k, v, scale, causal, dtype))
 
 
 def _randn(draw: _Draw) -> None:

@@ -46,9 +46,10 @@ class ShapeParameter:
 
 @dataclass(frozen=True)
 class Option:
-    """One flag or number of a problem. ``kind`` is ``bool`` or ``float``; a ``float`` option is positive, or None.
+    """One flag, number or word of a problem. ``kind`` is ``bool``, ``float`` (positive, or None) or ``choice``.
 
-    ``zero_is_off``: 0 may be given too, and stands for None.
+    ``zero_is_off``: 0 may be given too, and stands for None. ``choices``: the words of a ``choice``, of which
+    ``default`` is one.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Option:
     default: Scalar
     description: str
     zero_is_off: bool = False
+    choices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -153,6 +155,12 @@ class Operator(ABC):
             if option.kind == "bool":
                 if not isinstance(value, bool):
                     raise ProblemError(f"{self.name}: {option.name} must be true or false, but got {value!r}")
+            elif option.kind == "choice":
+                if value not in option.choices:
+                    close = difflib.get_close_matches(str(value), option.choices, n=1)
+                    hint = f"; did you mean {close[0]}?" if close else ""
+                    wanted = ", ".join(option.choices)
+                    raise ProblemError(f"{self.name}: {option.name} must be one of {wanted}, but got {value!r}{hint}")
             elif value is not None:
                 if isinstance(value, bool) or not isinstance(value, int | float):
                     raise ProblemError(f"{self.name}: {option.name} must be a number, but got {value!r}")
@@ -251,11 +259,11 @@ class Operator(ABC):
     @abstractmethod
     def wrong_answer(
         self, problem: Problem, inputs: Mapping[str, torch.Tensor], error: str, tiles: Mapping[str, int]
-    ) -> dict[str, tuple[tuple[int, ...], torch.Tensor]]:
+    ) -> Mapping[str, tuple[tuple[int | slice, ...], torch.Tensor]]:
         """What a kernel with one of the ``classical_errors`` would give, by output: a place, and what belongs there.
 
-        float64, not rounded to the output's format. ``place`` indexes the output's leading axes; the rest of the output
-        is left as it is.
+        float64, not rounded to the output's format. ``place`` indexes the output's leading axes (by slices only where
+        the reference has the whole output); the rest of the output is left as it is.
         """
 
     @abstractmethod

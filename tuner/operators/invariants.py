@@ -58,7 +58,25 @@ def ones_give_ones(
 
     ``kv_len``: the most keys that a query sees.
     """
-    out, p, head_dim = FORMATS[profile.output], FORMATS[profile.p], k.shape[3]
+    tolerance = ones_tolerance(q, k, scale, profile, kv_len)
+
+    def excess(outputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        alive = outputs["out"][:, :, dead:].float() - 1.0
+        worst = largest_deviation(alive) / tolerance
+        wrong = (outputs["out"][:, :, :dead] != 0).any()
+        return torch.where(wrong, math.inf, worst)
+
+    return Invariant("a v of ones gives an output of ones", {"q": q, "k": k, "v": torch.ones_like(v)}, excess)
+
+
+def ones_tolerance(
+    q: torch.Tensor, k: torch.Tensor, scale: float, profile: PrecisionProfile, kv_len: int
+) -> torch.Tensor:
+    """How far from 1 attention of finite q [..., head_dim] and k over a v of ones may be: a scalar on their device.
+
+    ``kv_len``: the most keys that a query sees.
+    """
+    out, p, head_dim = FORMATS[profile.output], FORMATS[profile.p], k.shape[-1]
     # |q| |k|^T is at most the product of the lengths of a query and a key.
     longest = scale * (_norms(q).amax() * _norms(k).amax()).double()
     products = {"ieee": 0.0, "16bit": 0.0, "tf32": 2 * FORMATS["tf32"].u, "tf32x3": 3 * FORMATS["tf32"].u ** 2}
@@ -68,15 +86,7 @@ def ones_give_ones(
     rounding = max(products[profile.pv_dot or profile.dot], p.u if low else 0.0)
     tolerance = 2 * _weight_error(logit, longest, profile) + rounding + 4 * _sum_error(kv_len, profile) + 4 * _U
     tolerance += (p.u if profile.l_from_rounded_p and low else 0.0) + (p.eta * kv_len if low else 0.0)
-    tolerance += out.u * (1 + tolerance) + out.eta
-
-    def excess(outputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        alive = outputs["out"][:, :, dead:].float() - 1.0
-        worst = largest_deviation(alive) / tolerance
-        wrong = (outputs["out"][:, :, :dead] != 0).any()
-        return torch.where(wrong, math.inf, worst)
-
-    return Invariant("a v of ones gives an output of ones", {"q": q, "k": k, "v": torch.ones_like(v)}, excess)
+    return tolerance + out.u * (1 + tolerance) + out.eta
 
 
 def _norms(tensor: torch.Tensor) -> torch.Tensor:
