@@ -35,5 +35,14 @@ class OperatorFacts(Protocol):
     def problem(self, shape: Mapping[str, int], dtype: str, options: Mapping[str, Scalar] | None = None) -> Problem: ...
 
 
+Facts = Callable[[Problem], Mapping[str, Scalar]]
+"""What expressions know of a problem, by name."""
+
+
+def sizes_and_options(problem: Problem) -> dict[str, Scalar]:
+    """The ``Facts`` of an operator that has none of its own."""
+    return {**problem.sizes, **problem.settings}
+
+
 Lookup = Callable[[str], OperatorFacts]
 """From a name to an operator; raises ``ProblemError`` for one that it does not know."""

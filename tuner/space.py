@@ -17,7 +17,7 @@ from tuner.errors import ConfigError, ProblemError, SpaceError
 from tuner.grid import Count
 from tuner.naming import did_you_mean, listed
 from tuner.numerics import FORMATS
-from tuner.operator_lookup import Lookup
+from tuner.operator_lookup import Facts, Lookup, sizes_and_options
 from tuner.precision import PrecisionProfile
 from tuner.problem import Problem, Scalar
 from tuner.template import Template, load_template
@@ -41,7 +41,8 @@ def load_space(source: str | Path, lookup: Lookup = operators.get, variants: Pat
     from tuner.space_file import read_space_file  # pydantic and PyYAML are heavy
 
     file = read_space_file(_path(source, lookup), lookup, variants or shipped.variants_dir())
-    return Space(file.path, file.operator, file.digest, file.templates)
+    facts = getattr(lookup(file.operator), "facts", sizes_and_options)  # an operator may know more than its names
+    return Space(file.path, file.operator, file.digest, file.templates, facts)
 
 
 def _path(source: str | Path, lookup: Lookup) -> Path:
@@ -59,12 +60,14 @@ def _path(source: str | Path, lookup: Lookup) -> Path:
 
 @dataclass(frozen=True, eq=False)
 class Space:
-    """A search space as read from ``path``. ``digest`` is a hash of what the file says."""
+    """A search space as read from ``path``. ``digest`` is a hash of what the file says; ``facts`` gives what its
+    expressions know of a problem."""
 
     path: Path
     operator: str
     digest: str
     templates: Mapping[str, TemplateSpace]
+    facts: Facts = sizes_and_options
 
     def bind(
         self, problem: Problem, device: Device, load: TemplateLoader = load_template, *, gpu: bool = True
@@ -81,8 +84,7 @@ class Space:
         if problem.operator != self.operator:
             raise ProblemError(f"{self.path} is a search space for {self.operator}, not for {problem.operator}")
         given: dict[str, Scalar] = {
-            **problem.sizes,
-            **problem.settings,
+            **self.facts(problem),
             "dtype": problem.dtype,
             "itemsize": FORMATS[problem.dtype].itemsize,
             **device.facts,

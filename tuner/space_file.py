@@ -118,7 +118,8 @@ class _TemplateReader:
         self.located, self.operator, self.name, self.model = located, operator, name, model
         self.sizes = tuple(item.name for item in operator.shape_parameters)
         options = tuple(item.name for item in operator.options)
-        self.given = (*self.sizes, *options, "dtype", "itemsize", *sorted(_DEVICE_FACTS))
+        derived = getattr(operator, "derived_names", ())  # of an operator that knows more than its names
+        self.given = (*self.sizes, *options, *derived, "dtype", "itemsize", *sorted(_DEVICE_FACTS))
 
     def error(self, where: Sequence[str | int], problem: str, remedy: str = "") -> SpaceError:
         return self.located.error(("templates", self.name, *where), problem, remedy)

@@ -12,7 +12,8 @@ from tuner.problem import Problem, Scalar
 from tuner.store.records import StoredWinner
 from tuner.store.store import Store
 
-Place = tuple[str, tuple[int, ...], tuple[Scalar, ...]]
+OptionKey = tuple[Scalar | tuple[str, Scalar], ...]
+Place = tuple[str, tuple[int, ...], OptionKey]
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,7 +21,8 @@ class Lookup:
     """The winners of one operator on one device, as they were stored when it was made.
 
     ``axes`` and ``option_names`` say in which order ``best`` takes sizes and options; ``defaults`` are the options of a
-    call that gives none.
+    call that gives none. Options that came later (``late``) follow as pairs, where they have another value than their
+    default: ``(True, False, None, ("window_left", 127))``.
     """
 
     operator: str
@@ -31,7 +33,7 @@ class Lookup:
     found: Mapping[Place, StoredWinner]
 
     def best(
-        self, dtype: str, shape: tuple[int, ...], options: tuple[Scalar, ...] | None = None
+        self, dtype: str, shape: tuple[int, ...], options: OptionKey | None = None
     ) -> StoredWinner | None:
         """The winner for all sizes (in the order of ``axes``), or None where that very problem has none."""
         return self.found.get((dtype, shape, self.defaults if options is None else options))
@@ -55,15 +57,18 @@ def read_lookup(store: Store, operator: str, device: str | None, *, estimated: b
     names = sorted({winner.device.name for winner in found})
     if len(names) > 1:
         raise UsageError(f"{operator} has winners on several devices: {', '.join(names)}; say which with device=")
+    options = tuple(option for option in chosen.options if not option.late)
     return Lookup(
         operator=operator,
         device=names[0] if names else "",
         axes=tuple(parameter.name for parameter in chosen.shape_parameters),
-        option_names=tuple(option.name for option in chosen.options),
-        defaults=tuple(option.default for option in chosen.options),
+        option_names=tuple(option.name for option in options),
+        defaults=tuple(option.default for option in options),
         found={_place(winner.problem): winner for winner in found},
     )
 
 
 def _place(problem: Problem) -> Place:
-    return problem.dtype, tuple(size for _, size in problem.shape), tuple(value for _, value in problem.options)
+    late = {option.name for option in get(problem.operator).options if option.late}
+    options = tuple((name, value) if name in late else value for name, value in problem.options)
+    return problem.dtype, tuple(size for _, size in problem.shape), options

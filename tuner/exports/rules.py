@@ -18,13 +18,14 @@ from tuner.errors import ExpressionError, SpaceError
 from tuner.expression import Expression
 from tuner.located_yaml import parse_yaml
 from tuner.numerics import FORMATS
+from tuner.operators import get
 from tuner.problem import Problem, Scalar
 
 
 def given_names(problem: Problem, device: Device) -> dict[str, Scalar]:
     """The names that problem and device give to a search space's expressions."""
     itemsize = FORMATS[problem.dtype].itemsize
-    return {**problem.sizes, **problem.settings, "dtype": problem.dtype, "itemsize": itemsize, **device.facts}
+    return {**get(problem.operator).facts(problem), "dtype": problem.dtype, "itemsize": itemsize, **device.facts}
 
 
 @dataclass(frozen=True)

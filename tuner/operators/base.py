@@ -46,10 +46,12 @@ class ShapeParameter:
 
 @dataclass(frozen=True)
 class Option:
-    """One flag, number or word of a problem. ``kind`` is ``bool``, ``float`` (positive, or None) or ``choice``.
+    """One flag, number or word of a problem. ``kind`` is ``bool``, ``float`` (positive, or None), ``count`` (a whole
+    number of at least 0, or None, for which -1 may be given too) or ``choice``.
 
-    ``zero_is_off``: 0 may be given too, and stands for None. ``choices``: the words of a ``choice``, of which
-    ``default`` is one.
+    ``zero_is_off``: 0 may be given to a ``float`` too, and stands for None. ``choices``: the words of a ``choice``, of
+    which ``default`` is one. ``late``: the operator had problems before it had the option. A problem that has its
+    default leaves it out, so that it stays the problem that is stored.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Option:
     description: str
     zero_is_off: bool = False
     choices: tuple[str, ...] = ()
+    late: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,8 @@ class Operator(ABC):
     summary: str
     shape_parameters: tuple[ShapeParameter, ...]
     options: tuple[Option, ...] = ()
+    # What search spaces know of a problem beside its sizes and options (``facts``).
+    derived_names: tuple[str, ...] = ()
     dtypes: tuple[str, ...] = TENSOR_DTYPES
     reduced_axis: str
     example_shape: ClassVar[Mapping[str, int]]
@@ -110,6 +115,14 @@ class Operator(ABC):
     def example(self) -> Problem:
         """A problem of usual size, in bf16, for listings."""
         return self.problem(self.example_shape, "bf16")
+
+    def facts(self, problem: Problem) -> dict[str, Scalar]:
+        """What a search space's expressions know of ``problem`` by name: sizes, options, and the ``derived_names``.
+
+        Options that the problem leaves out have their defaults.
+        """
+        left_out = {option.name: option.default for option in self.options if option.late}
+        return {**problem.sizes, **left_out, **problem.settings}
 
     def _sizes(self, shape: Mapping[str, int]) -> dict[str, int]:
         known = [p.name for p in self.shape_parameters]
@@ -164,9 +177,20 @@ class Operator(ABC):
             elif value is not None:
                 if isinstance(value, bool) or not isinstance(value, int | float):
                     raise ProblemError(f"{self.name}: {option.name} must be a number, but got {value!r}")
-                value = self._number(option, value)
-            settings.append((option.name, value))
+                value = self._count(option, value) if option.kind == "count" else self._number(option, value)
+            if not (option.late and value == option.default):
+                settings.append((option.name, value))
         return tuple(settings)
+
+    def _count(self, option: Option, given: int | float) -> int | None:
+        if given == -1:
+            return None
+        if not isinstance(given, int) or not 0 <= given <= _LARGEST_SIZE:
+            raise ProblemError(
+                f"{self.name}: {option.name} must be a whole number from 0 to {_LARGEST_SIZE}, but got {given!r}; "
+                "-1, or leaving it out, is no limit"
+            )
+        return given
 
     def _number(self, option: Option, given: int | float) -> float | None:
         try:
