@@ -73,7 +73,7 @@ class Suspect:
         reason, family = self.failed.reason, self.failed.family
         said = []
         if "strided" in family:
-            said.append("right on contiguous tensors: strides of the tensors are not used")
+            said.append("right on contiguous tensors: strides are not used, or one tensor's for another's")
         if "NaN" in reason or "infinite" in reason:
             said.append(f"NaN rows: {_NAN_BY_FAMILY.get(family, '0/0, inf - inf, or a read past the end of an input')}")
         if "constant factor" in reason:

@@ -202,7 +202,6 @@ LAUNCHES = (
             Change("v.stride(2)", "k.stride(2)"),
         ),
         ("pointer",),
-        equivalent="the operator makes keys and values of one shape, contiguous",
     ),
     attention("input_changed", "launch() scales q in place", Change(SHAPE, f"{SHAPE}\nq.mul_(0.5)")),
     attention(

@@ -147,7 +147,6 @@ LAUNCHES = (
         "output_stride_of_the_input",
         "the output is written with the input's stride",
         Change("out.stride(0)", "x.stride(0)"),
-        equivalent="this operator has one row_stride, of input and output",
     ),
     softmax(
         "row_of_the_neighbour",

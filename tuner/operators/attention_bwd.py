@@ -90,11 +90,14 @@ class AttentionBackward(AttentionForward):
         return Variation(shifts, {**inputs, **gradients})
 
     def strides(self, problem: Problem, *, same_binary: bool = True) -> dict[str, tuple[int, ...]]:
-        """All but the log-sum-exp as views of [batch, length, heads, head_dim], as projections leave them."""
-        forward = super().strides(problem, same_binary=same_binary)
-        if not forward:
-            return forward
-        return forward | {"dout": forward["q"], "dq": forward["q"], "dk": forward["k"], "dv": forward["k"]}
+        """As of the forward pass; every gradient and given gradient has a layout of its own too."""
+        from tuner.operators.layouts import own_strides
+
+        s = problem.sizes
+        queries = (s["batch"], s["heads"], s["q_len"], s["head_dim"])
+        keys = (s["batch"], s["kv_heads"], s["kv_len"], s["head_dim"])
+        of_keys = ("k", "v", "dk", "dv")
+        return own_strides({name: keys if name in of_keys else queries for name in self.tensor_names if name != "lse"})
 
     def invariant(
         self, problem: Problem, inputs: Mapping[str, torch.Tensor], profile: PrecisionProfile

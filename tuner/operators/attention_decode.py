@@ -114,17 +114,13 @@ class AttentionDecode(AttentionForward):
         return of_cache(problem.sizes, TORCH_DTYPES[problem.dtype], device, seed, bool(problem.sizes["page_size"]))
 
     def strides(self, problem: Problem, *, same_binary: bool = True) -> dict[str, tuple[int, ...]]:
-        """q and out as views of [batch, q_len, heads, head_dim], a cache as one of [batch, kv_len, kv_heads, head_dim].
+        """As of ``attention_fwd``; the lengths and the block table stay as they are."""
+        from tuner.operators.decode_inputs import cache_shape
+        from tuner.operators.layouts import own_strides
 
-        Pages as views of [pages, kv_heads, page_size, head_dim]. head_dim is a multiple of 16, and so is every stride.
-        """
         s = problem.sizes
-        dim, heads, kv_heads, page = s["head_dim"], s["heads"], s["kv_heads"], s["page_size"]
-        queries = (s["q_len"] * heads * dim, dim, heads * dim, 1)
-        keys = (s["kv_len"] * kv_heads * dim, dim, kv_heads * dim, 1)
-        if page:
-            keys = (page * kv_heads * dim, dim, page * dim, 1)
-        return {"q": queries, "out": queries, "k": keys, "v": keys}
+        queries, keys = (s["batch"], s["heads"], s["q_len"], s["head_dim"]), cache_shape(problem)
+        return own_strides({"q": queries, "k": keys, "v": keys, "out": queries})
 
     def invariant(
         self, problem: Problem, inputs: Mapping[str, torch.Tensor], profile: PrecisionProfile

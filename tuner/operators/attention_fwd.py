@@ -131,16 +131,13 @@ class AttentionForward(Operator):
         return of_heads(problem.sizes, TORCH_DTYPES[problem.dtype], device, seed)
 
     def strides(self, problem: Problem, *, same_binary: bool = True) -> dict[str, tuple[int, ...]]:
-        """q, k, v and out as views of [batch, length, heads, head_dim], as projections leave them."""
+        """Every tensor of head_dim as a view of a layout of its own; the log-sum-exp stays as it is."""
+        from tuner.operators.layouts import own_strides
+
         s = problem.sizes
-        if same_binary and s["head_dim"] % 16:
-            return {}  # a stride of head_dim elements would be of another class
-
-        def by_token(heads: int, length: int) -> tuple[int, ...]:
-            return (length * heads * s["head_dim"], s["head_dim"], heads * s["head_dim"], 1)
-
-        queries, keys = by_token(s["heads"], s["q_len"]), by_token(s["kv_heads"], s["kv_len"])
-        return {"q": queries, "out": queries, "k": keys, "v": keys}
+        queries = (s["batch"], s["heads"], s["q_len"], s["head_dim"])
+        keys = (s["batch"], s["kv_heads"], s["kv_len"], s["head_dim"])
+        return own_strides({"q": queries, "k": keys, "v": keys, "out": queries})
 
     def invariant(
         self, problem: Problem, inputs: Mapping[str, torch.Tensor], profile: PrecisionProfile

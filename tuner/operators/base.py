@@ -266,6 +266,8 @@ class Operator(ABC):
     def strides(self, problem: Problem, *, same_binary: bool = True) -> dict[str, tuple[int, ...]]:
         """By tensor, the strides of another layout that every kernel of this operator must take; empty for none.
 
+        No two tensors that a kernel could take for one another have the same (``tuner.operators.layouts``).
+
         With ``same_binary`` they stay in the classes that Triton specialises on, as in ``check_problems``.
         """
         return {}

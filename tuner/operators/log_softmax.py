@@ -29,6 +29,7 @@ class LogSoftmax(RowOperator):
 
     name = "log_softmax"
     summary = "logarithm of the softmax over the columns of a matrix"
+    matrices = ("x", "out")
 
     def flops(self, problem: Problem) -> float:
         """Five per element: compare, subtract, exponential, add, subtract."""

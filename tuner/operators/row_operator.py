@@ -50,6 +50,8 @@ class RowOperator(Operator):
     further_families: tuple[str, ...] = ("randn", "masked")
     example_shape: ClassVar[Mapping[str, int]] = {"rows": 4096, "cols": 4096}
     tensor_names: tuple[str, ...] = ("x", "out")
+    # The matrices [rows, cols] among them whose rows need not be equally far apart in all.
+    matrices: tuple[str, ...] = ()
 
     def _validate(self, sizes: Mapping[str, int]) -> None:
         if sizes["row_stride"] < sizes["cols"]:
@@ -84,6 +86,15 @@ class RowOperator(Operator):
         from tuner.operators.variation import of_rows
 
         return of_rows(problem.sizes["rows"], seed, self.tensor_names)
+
+    def strides(self, problem: Problem, *, same_binary: bool = True) -> dict[str, tuple[int, ...]]:
+        """Where rows have a gap, another one in each of several matrices; contiguous ones stay so."""
+        from tuner.operators.layouts import own_row_strides
+
+        stride = problem.sizes["row_stride"]
+        if stride == problem.sizes["cols"] or len(self.matrices) < 2:
+            return {}
+        return dict(own_row_strides(self.matrices, stride))
 
     def check_problems(
         self,

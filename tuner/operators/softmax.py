@@ -22,6 +22,7 @@ class Softmax(RowOperator):
 
     name = "softmax"
     summary = "softmax over the columns of a matrix"
+    matrices = ("x", "out")
 
     def flops(self, problem: Problem) -> float:
         """Five per element: compare, subtract, exponential, add, divide."""

@@ -28,6 +28,7 @@ class SoftmaxBackward(RowOperator):
     full_size_families = ("randn", "needle")
     generic_families = ("randn", "positive")
     tensor_names = ("y", "dy", "dx")
+    matrices = tensor_names
 
     def flops(self, problem: Problem) -> float:
         """Four per element: multiply, add, subtract, multiply."""
