@@ -8,11 +8,15 @@ Every step is a process of its own with a time limit, and what it measured is ke
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
+import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -23,27 +27,49 @@ PEERS = ("cross_entropy", "rows", "softmax_topk", "attention_bwd", "attention_de
 
 
 def run(name: str, command: list[str], folder: Path, limit_s: float) -> bool:
-    """Run one step; its output goes to the terminal and to ``folder/NAME.log``."""
+    """Run one step; its output goes to the terminal and to ``folder/NAME.log``. What outlives its limit is killed,
+    with all that it started."""
     print(f"== {name}", flush=True)
     started = time.monotonic()
     environment = {**os.environ, "TUNER_CACHE": os.environ.get("TUNER_CACHE", str(folder / "cache"))}
     with (folder / f"{name}.log").open("w") as log:
         process = subprocess.Popen(
-            [sys.executable, *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+            [sys.executable, *command],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=environment,
+            start_new_session=True,
         )
         assert process.stdout is not None
+        alarm = threading.Timer(limit_s, _kill, [process])
+        alarm.start()
         try:
             for line in process.stdout:
                 log.write(line)
                 print(line, end="", flush=True)
-                if time.monotonic() - started > limit_s:
-                    process.kill()
-            code = process.wait(timeout=max(1.0, limit_s - (time.monotonic() - started)))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            code = -9
+            code = process.wait()
+        finally:
+            alarm.cancel()
+            _kill(process)
     print(f"== {name}: exit {code} after {time.monotonic() - started:.1f} s", flush=True)
     return code == 0
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # nothing of it is left
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def run_tests(folder: Path) -> bool:
+    """The GPU tests: those that judge times one after the other, the rest four at once where pytest-xdist is there.
+
+    A line a test, so that what passed is known where the time is up.
+    """
+    several = ["-n", "4", "--dist", "worksteal"] if importlib.util.find_spec("xdist") else []
+    common = ["-m", "pytest", "tests/gpu", "-v", "--durations=8"]
+    together = run("tests", [*common, "-m", "not alone", *several], folder, 400)
+    return run("tests_alone", [*common, "-m", "alone"], folder, 200) and together
 
 
 def environment_facts() -> dict[str, str]:
@@ -194,12 +220,13 @@ def main() -> None:
     parser.add_argument("--alarm-seconds", default="12")
     arguments = parser.parse_args()
     folder: Path = arguments.folder
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what runs is ended with this program
     folder.mkdir(parents=True, exist_ok=True)
     wanted = arguments.only.split(",")
     database = str(folder / "tuner.db")
     passed = {}
     if "tests" in wanted:
-        passed["tests"] = run("tests", ["-m", "pytest", "tests/gpu", "-q", "--durations=8"], folder, 560)
+        passed["tests"] = run_tests(folder)
     if "speed" in wanted:
         out = str(folder / "search_speed.json")
         command = ["-m", "benchmarks.search_speed", "--folder", str(folder / "speed"), "--out", out, "--db", database]

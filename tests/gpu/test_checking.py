@@ -49,6 +49,7 @@ def test_the_devices_exponential_and_logarithm_are_no_worse_than_the_bound_takes
     assert 0.0 < log2 <= EPS_LG2
 
 
+@pytest.mark.alone
 def test_the_check_of_one_candidate_is_cheap_once_the_references_are_there(tmp_path: Path) -> None:
     name, reports = run("attention", tmp_path)
     assert [(passed, reason) for passed, reason, _ in reports if not passed] == []

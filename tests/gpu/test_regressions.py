@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 import tuner
 from tuner.regression.report import Verdict
 from tuner.remeasurement import Advice
+
+pytestmark = pytest.mark.alone
 
 
 def test_a_winner_is_measured_again_and_holds_on_the_same_card_and_software(database: str) -> None:

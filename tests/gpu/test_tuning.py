@@ -44,6 +44,7 @@ def test_a_study_ends_with_a_measured_winner_that_was_compiled_ahead(
     assert finals[0].measurement.states[0].sm_clock_mhz > 0
 
 
+@pytest.mark.alone
 def test_one_config_is_checked_and_timed_with_a_cold_cache() -> None:
     problem = tuner.make_problem("softmax", {"rows": 4096, "cols": 1024}, "bf16")
     result = tuner.time(problem)
