@@ -64,9 +64,10 @@ def _kill(process: subprocess.Popen[str]) -> None:
 def run_tests(folder: Path) -> bool:
     """The GPU tests: those that judge times one after the other, the rest four at once where pytest-xdist is there.
 
-    A line a test, so that what passed is known where the time is up.
+    A line a test, so that what passed is known where the time is up. pytest-benchmark, where it is installed, warns
+    of pytest-xdist, and a warning is an error here.
     """
-    several = ["-n", "4", "--dist", "worksteal"] if importlib.util.find_spec("xdist") else []
+    several = ["-n", "4", "--dist", "worksteal", "-p", "no:benchmark"] if importlib.util.find_spec("xdist") else []
     common = ["-m", "pytest", "tests/gpu", "-v", "--durations=8"]
     together = run("tests", [*common, "-m", "not alone", *several], folder, 400)
     return run("tests_alone", [*common, "-m", "alone"], folder, 200) and together
