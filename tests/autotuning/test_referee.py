@@ -10,12 +10,13 @@ import tuner
 from tests.autotuning import kernels
 from tests.autotuning.standin import Launches
 from tests.autotuning.test_launching import TIMES, configs
-from tuner.autotuning.copies import Call
+from tuner.autotuning.copies import Copies
+from tuner.autotuning.hooks import Hooks
 from tuner.autotuning.kernel_source import read_kernel_source
-from tuner.autotuning.referee import Referee, promise
+from tuner.autotuning.referee import Referee
 from tuner.errors import AutotuneError, StudyFailedError
 
-ADD = ("x_ptr", "y_ptr", "out_ptr", "n")
+NO_HOOKS = Hooks()
 
 
 def plus(x_ptr, y_ptr):
@@ -106,8 +107,6 @@ def test_what_another_reference_found_wrong_is_looked_at_again(card):
         tuned(card, lambda *_: None, reference=minus)
     kernel, _ = tuned(card, lambda *_: None)
     assert kernel.best_config.kwargs == {"BLOCK": 64}
-    assert promise(plus, None) != promise(minus, None) != promise(minus, (1.0, 0.0))
-    assert promise(None, None) == ""
 
 
 def test_what_a_reference_found_wrong_stays_out_where_none_is_named(card):
@@ -116,31 +115,39 @@ def test_what_a_reference_found_wrong_stays_out_where_none_is_named(card):
     assert kernel.best_config.kwargs == {"BLOCK": 32}
 
 
-def referee(reference, jit, **tensors):
-    named = {**tensors, "n": 4}
-    names = [name for name in jit.arg_names if name in named]
-    return Referee(reference, None, read_kernel_source(jit), names, [named[n] for n in names], {}), names, named
+def referee(reference, jit, hooks=NO_HOOKS, **tensors):
+    """A referee, and the tensors of the copy that it looks at."""
+    given = {**tensors, "n": 4}
+    names = [name for name in jit.arg_names if name in given]
+    copies = Copies(
+        names, [given[n] for n in names], {}, frozenset(), hooked=False, wanted_bytes=0, limit_bytes=1 << 30
+    )
+    held = Referee(reference, None, read_kernel_source(jit), names, copies, hooks)
+    return held, copies.calls[0].named(names)
 
 
 def test_an_in_place_output_keeps_what_the_caller_has_and_a_pure_one_is_poisoned():
-    accumulated, names, named = referee(
+    accumulated, _ = referee(
         lambda x_ptr, total_ptr: {"total_ptr": total_ptr + x_ptr.sum()}, kernels.totals,
         x_ptr=torch.ones(4), total_ptr=torch.ones(1),
     )  # fmt: skip
-    assert accumulated.pure == ()
-    added, names, named = referee(plus, kernels.add, x_ptr=torch.ones(4), y_ptr=torch.ones(4), out_ptr=torch.zeros(4))
-    assert added.pure == ("out_ptr",)
-    call = Call(tuple(named[n] for n in names), {})
-    added.prepare(call)
+    assert accumulated.cases[0].pure == ()
+    added, named = referee(plus, kernels.add, x_ptr=torch.ones(4), y_ptr=torch.ones(4), out_ptr=torch.zeros(4))
+    (own, made) = added.cases
+    assert own.pure == made.pure == ("out_ptr",)
+    own.poison(named)
     assert named["out_ptr"].isnan().all()
-    (verdict,) = added.verdicts(call)
+    (verdict,) = own.verdicts(named)
     assert "out_ptr" in verdict.reason
 
 
 def test_an_output_that_shares_its_memory_with_an_input_is_not_poisoned():
     x = torch.ones(4)
-    shared, _, _ = referee(plus, kernels.add, x_ptr=x, y_ptr=torch.ones(4), out_ptr=x)
-    assert shared.pure == ()
+    shared, _ = referee(plus, kernels.add, x_ptr=x, y_ptr=torch.ones(4), out_ptr=x)
+    assert shared.cases[0].pure == ()
+    whole = torch.ones(12)
+    apart, _ = referee(plus, kernels.add, x_ptr=whole[:4], y_ptr=whole[4:8], out_ptr=whole[8:])
+    assert apart.cases[0].pure == ("out_ptr",)
 
 
 def test_where_terms_cancel_the_bound_follows_the_terms_and_not_the_result():
@@ -148,17 +155,16 @@ def test_where_terms_cancel_the_bound_follows_the_terms_and_not_the_result():
     a = torch.randn(64, 64) * 1000
     b = torch.randn(64, 64)
     exact = a.double() @ b.double()
-    held, names, named = referee(
+    held, named = referee(
         lambda a_ptr, b_ptr: {"c_ptr": a_ptr @ b_ptr}, kernels.product,
         a_ptr=a, b_ptr=b, c_ptr=torch.zeros(64, 64),
     )  # fmt: skip
     # tf32: 11 bits of each operand, as the kernel's dot takes by default.
     rounded = [((t.view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32) for t in (a, b)]
     named["c_ptr"].copy_(rounded[0] @ rounded[1])
-    call = Call(tuple(named[n] for n in names), {})
-    assert [v.reason for v in held.verdicts(call)] == [""]
+    assert [v.reason for v in held.cases[0].verdicts(named)] == [""]
     named["c_ptr"].copy_(exact - a.double()[:, :1] @ b.double()[:1])  # one of 64 terms is left out
-    assert all(v.reason for v in held.verdicts(call))
+    assert all(v.reason for v in held.cases[0].verdicts(named))
 
 
 def test_whole_numbers_must_be_equal(card):

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from tuner.autotuning import card as cards
-from tuner.autotuning.arguments import Key, by_name, kernel_name, problem_of, tuning_key
+from tuner.autotuning.arguments import Key, by_name, defaults_of, kernel_name, problem_of, tuning_key
 from tuner.autotuning.choices import Choices, bound_choices, check_choices
 from tuner.autotuning.configs import default_config, launchable
 from tuner.autotuning.kernel_source import python_function, read_kernel_source
@@ -39,6 +39,7 @@ class Autotuner:
         self.arg_names: list[str] = list(fn.arg_names)
         self.base_fn = python_function(fn)
         self.keys = list(settings.key)
+        self._defaults = defaults_of(fn)
         self.settings = settings
         self.choices: Choices | Path | None = None
         self.configs: list[Any] = []
@@ -97,7 +98,7 @@ class Autotuner:
     def _config(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if len(self.configs) == 1 and self.choices is None:
             return self.configs[0]
-        key = tuning_key(self.keys, by_name(self.arg_names, args, kwargs))
+        key = tuning_key(self.keys, by_name(self.arg_names, args, kwargs), self._defaults)
         cache = self.cache
         config = cache.get(key)
         if config is None:
@@ -145,13 +146,22 @@ class Autotuner:
         return found
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any], configs: list[Any]) -> OneCall:
-        return OneCall(self.fn, self.arg_names, self.settings, self.choices, self.configs, configs, args, kwargs)
+        call = OneCall(self.fn, self.arg_names, self.settings, self.choices, self.configs, configs, args, kwargs)
+        if call.unknown and self.settings.remember and call.unknown not in self._said:
+            self._said.add(call.unknown)
+            warnings.warn(
+                f"{kernel_name(self.fn)}: other processes tune it again, since it is not known when a stored choice "
+                f"would be out of date: {call.unknown}",
+                stacklevel=7,
+            )
+        return call
 
     def _listed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """The list; of a search space its plain configs."""
         if self.choices is None:
             return self.configs
-        problem = problem_of(kernel_name(self.fn), self.keys, by_name(self.arg_names, args, kwargs))
+        named = by_name(self.arg_names, args, kwargs)
+        problem = problem_of(kernel_name(self.fn), self.keys, named, self._defaults)
         card = None if is_interpreting() else cards.find_card()
         device = card.device if card is not None else target(_ANY_TARGET)
         bound = bound_choices(self.choices, problem, device, read_kernel_source(self.fn), self.arg_names)
@@ -176,6 +186,7 @@ class Autotuner:
             "key": self.keys,
             "reset_to_zero": self.settings.hooks.reset_to_zero,
             "restore_value": self.settings.hooks.restore_value,
+            "scratch": self.settings.scratch,
         }
         for what, names in named.items():
             for name in names:

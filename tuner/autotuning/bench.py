@@ -9,15 +9,32 @@ one launch. Protocol ``do_bench``: the caller's own function times, and everythi
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 from tuner.autotuning.card import Card
-from tuner.autotuning.copies import Call, Copies
+from tuner.autotuning.copies import Call, Contents, Copies
 from tuner.autotuning.hooks import Hooks
 
 _MOST_SAMPLES = 100
 _QUANTILES = (0.5, 0.2, 0.8)
+
+
+class Watcher(Protocol):
+    """Looks at one launch; each gets the arguments by name."""
+
+    @property
+    def contents(self) -> Contents | None:
+        """What the tensors are to hold; None: what the caller's hold."""
+
+    def arrange(self, named: Mapping[str, Any]) -> None:
+        """Called before any hook."""
+
+    def before(self, named: Mapping[str, Any]) -> None:
+        """Called between the hooks and the launch."""
+
+    def after(self, named: Mapping[str, Any]) -> None:
+        """Called when the launch is done, before the hook that follows it."""
 
 
 class Bench:
@@ -31,19 +48,24 @@ class Bench:
         self._host_s: dict[int, float] = {}
         self._turn = 0
 
-    def launch_once(self, config: Any, prepare: Callable[[Call], None] | None = None) -> Call:
-        """Launch once, on data as the caller has them, and wait; returns the arguments. Raises what the launch raises.
-
-        ``prepare`` is called with the arguments before it.
-        """
-        self.copies.restore(self._hooks.zeroed)
+    def launch_once(self, config: Any, watcher: Watcher | None = None) -> None:
+        """Launch once, on data as the caller has them, and wait. Raises what the launch raises."""
+        self.copies.restore_first(self._hooks.zeroed, None if watcher is None else watcher.contents)
         call = self.copies.calls[0]
-        if prepare is not None:
-            prepare(call)
-        self._around(config, call, lambda: self._launch(config, call))
-        if self._card is not None:
-            self._card.synchronize()
-        return call
+        named = call.named(self._arg_names)
+        if watcher is not None:
+            watcher.arrange(named)
+
+        def launch() -> None:
+            if watcher is not None:
+                watcher.before(named)
+            self._launch(config, call)
+            if self._card is not None:
+                self._card.synchronize()
+            if watcher is not None:
+                watcher.after(named)
+
+        self._around(config, call, launch)
 
     def sample(self, config: Any) -> float:
         """One sample: microseconds a launch."""

@@ -10,14 +10,18 @@ OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override")
 """What a ``triton.Config`` holds beside the kernel's own arguments."""
 
 
-def stored(name: str, config: Any) -> Config:
-    """The ``Config`` of a ``triton.Config``; a hook is known by its name, and a value that is no scalar by its text."""
+def stored(name: str, config: Any, hook: str) -> Config:
+    """The ``Config`` of a ``triton.Config``. A value that is no scalar is known by its text.
+
+    ``hook`` is the hash of what its own hook does; two hooks may have one name.
+    """
     launch: dict[str, Value] = {}
     for key, value in config.all_kwargs().items():
         launch[key] = value if isinstance(value, bool | int | float | str) else str(value)
     chosen = tuple(launch)
     if config.pre_hook is not None:
-        launch["pre_hook"] = str(getattr(config.pre_hook, "__qualname__", type(config.pre_hook).__name__))
+        name_of_hook = getattr(config.pre_hook, "__qualname__", type(config.pre_hook).__name__)
+        launch["pre_hook"] = f"{name_of_hook} {hook}"
     return Config(name, (), tuple(sorted(launch.items())), chosen)
 
 

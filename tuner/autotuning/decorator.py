@@ -31,6 +31,8 @@ def autotune(
     *,
     reference: Callable[..., Mapping[str, Any]] | None = None,
     tolerance: tuple[float, float] | None = None,
+    scratch: Sequence[str] = (),
+    made_inputs: bool = True,
     trials: int = 100,
     sampler: str = DEFAULT_SAMPLER,
     seed: int = 0,
@@ -49,7 +51,8 @@ def autotune(
     the caller's are written by the launch proper only. ``reference`` takes the kernel's arguments by name, floating
     tensors in float64, and returns the expected contents of its outputs by argument name. A config that differs by more
     than ``tolerance`` (relative, absolute; None: from the formats and the inputs, ``tuner.autotuning.referee``) is
-    never chosen.
+    never chosen; nor is one that changes another argument, unless ``scratch`` names it, whose contents mean nothing.
+    Both are looked at on the call's inputs, and with ``made_inputs`` on others that are made from them.
 
     Raises ``AutotuneError`` where a name is not the kernel's, or a value cannot be meant.
     """
@@ -66,6 +69,8 @@ def autotune(
         remember=cache_results,
         reference=reference,
         tolerance=tolerance,
+        scratch=tuple(scratch),
+        made_inputs=made_inputs,
         trials=trials,
         sampler=sampler,
         seed=seed,

@@ -29,6 +29,10 @@ class Hooks:
         """Whether something of the caller's runs around every single launch of ``config``."""
         return self.pre is not None or self.post is not None or config.pre_hook is not None
 
+    def before_any(self, config: Any) -> bool:
+        """Whether something of the caller's runs before a launch of ``config``."""
+        return self.pre is not None or config.pre_hook is not None
+
     def before(self, config: Any, named: Mapping[str, Any]) -> None:
         """The config's own hook, then the decorator's."""
         if config.pre_hook is not None:

@@ -11,17 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from tuner.autotuning import card as cards
-from tuner.autotuning.arguments import by_name, kernel_name, problem_of
+from tuner.autotuning.arguments import by_name, defaults_of, kernel_name, problem_of
 from tuner.autotuning.bench import Bench
 from tuner.autotuning.card import Card
 from tuner.autotuning.choices import Choices, bound_choices, choices_text
 from tuner.autotuning.compile_queue import CompileQueue
 from tuner.autotuning.configs import launchable, stored
 from tuner.autotuning.copies import Copies
+from tuner.autotuning.fingerprint import fingerprint
+from tuner.autotuning.identity import identity_of
 from tuner.autotuning.kernel_source import KernelSource, read_kernel_source
 from tuner.autotuning.ledger import Held, Ledger, recall, recall_anywhere
 from tuner.autotuning.proposals import ListedProposer
-from tuner.autotuning.referee import Referee, promise
+from tuner.autotuning.referee import Referee
 from tuner.autotuning.settings import Settings
 from tuner.autotuning.tuning import Tuning
 from tuner.autotuning.turns import tuning
@@ -73,9 +75,17 @@ class OneCall:
         self._configs, self._admitted, self._args, self._kwargs = configs, admitted, args, kwargs
         self._launchables: dict[str, Any] = {}
         self.name = kernel_name(kernel)
-        self.problem = problem_of(self.name, settings.key, by_name(arg_names, args, kwargs))
-        self.held = Held(promise(settings.reference, settings.tolerance))
+        named = by_name(arg_names, args, kwargs)
+        self.problem = problem_of(self.name, settings.key, named, defaults_of(kernel))
+        self._identity = identity_of(kernel, settings, configs, named, kwargs.get("grid"))
+        self._hooks = {id(config): hook for config, hook in zip(configs, self._identity.hooks, strict=True)}
+        self.held = Held(self._identity.promise)
         self.obstacle = ""
+
+    @property
+    def unknown(self) -> str:
+        """What keeps the winner from being remembered beyond this process; empty where nothing does."""
+        return self._identity.unknown
 
     @cached_property
     def source(self) -> KernelSource:
@@ -101,7 +111,7 @@ class OneCall:
         """The launchable one where it may be used now: the caller's pruning may have changed."""
         if self._choices is not None:
             return launchable(config)
-        admitted = {stored(self._template, c).key: c for c in self._settings.pruning.admitted(
+        admitted = {self._stored(c).key: c for c in self._settings.pruning.admitted(
             self._configs, dict(zip(self._arg_names, self._args, strict=False)), self._kwargs
         )}  # fmt: skip
         return admitted.get(config.key)
@@ -111,7 +121,7 @@ class OneCall:
         settings = self._settings
         device = card.device if card is not None else None
         spec = self._spec(device or target(_NOWHERE), card.stack if card is not None else _no_stack())
-        variant = Variant(self.name, self._template, self.source.key, (), self.source.text, "")
+        variant = Variant(self.name, self._template, self.source.key, (), self._text, "")
         remember = settings.remember and card is not None
         with (
             tuning() as nested,
@@ -122,12 +132,14 @@ class OneCall:
             found = None if ledger.winner_there is None else self._admitted_one(ledger.winner_there)
             if found is not None:
                 return Chosen(found, "found by another process", {})
+            copies = self._copies(card)
             referee = None
             if settings.reference is not None:
                 referee = Referee(
-                    settings.reference, settings.tolerance, self.source, self._arg_names, self._args, self._kwargs
-                )
-            bench = Bench(self._kernel, self._arg_names, self._copies(card), settings.hooks, card, graph=settings.graph)
+                    settings.reference, settings.tolerance, self.source, self._arg_names, copies, settings.hooks,
+                    scratch=settings.scratch, made_inputs=settings.made_inputs,
+                )  # fmt: skip
+            bench = Bench(self._kernel, self._arg_names, copies, settings.hooks, card, graph=settings.graph)
             bound = self._bound(spec.device)
             budget = len(self._admitted) if bound is None else min(settings.trials, bound.size())
             # The compile processes answer to one tuning at a time.
@@ -143,6 +155,18 @@ class OneCall:
         timings = {self._launchable(config): times for config, times in result.timings.items()}
         return Chosen(result.winner.launchable, result.verdict, timings)
 
+    def _stored(self, config: Any) -> Config:
+        """By what its hook was when this call came: a hook may keep what it has seen."""
+        hook = self._hooks.get(id(config))
+        if hook is None:  # one that the caller's pruning made
+            hook = "" if config.pre_hook is None else fingerprint(pre_hook=config.pre_hook).digest[:8]
+        return stored(self._template, config, hook)
+
+    @property
+    def _text(self) -> str:
+        """The kernel's text under a hash of all that it reaches: together they are one program."""
+        return f"# with {self._identity.program}\n{self.source.text}"
+
     def _launchable(self, config: Config) -> Any:
         """The same object for the same config: it is what a launch's host time is known by."""
         if config.key not in self._launchables:
@@ -151,9 +175,9 @@ class OneCall:
 
     def _proposer(self, bound: BoundSpace | None, ledger: Ledger) -> Proposer:
         if bound is None:
-            named = {stored(self._template, config).key: config for config in self._admitted}
+            named = {self._stored(config).key: config for config in self._admitted}
             self._launchables.update(named)
-            return ListedProposer(stored(self._template, config) for config in self._admitted)
+            return ListedProposer(self._stored(config) for config in self._admitted)
         storage, study_name = ledger.storage
         return make_proposer(
             bound, sampler=self._settings.sampler, seed=self._settings.seed, storage=storage, study_name=study_name,
@@ -170,18 +194,21 @@ class OneCall:
         written = written_arguments(self.source) | {*hooks.reset_to_zero, *hooks.restore_value}
         limit = int(self._settings.memory_share * card.free_bytes()) if card is not None else 1 << 62
         wanted = CACHE_MULTIPLE * card.device.l2_bytes if card is not None else 0
-        return Copies(self._arg_names, self._args, self._kwargs, written, wanted_bytes=wanted, limit_bytes=limit)
+        hooked = any(hooks.around_each(config) for config in self._admitted)
+        return Copies(
+            self._arg_names, self._args, self._kwargs, written, hooked=hooked, wanted_bytes=wanted, limit_bytes=limit
+        )
 
     def _digest(self, device: Device) -> str:
         if self._choices is not None:
             space: object = bound_choices(self._choices, self.problem, device, self.source, self._arg_names).digest
         else:
-            space = [stored(self._template, config).key for config in self._configs]
-        return digest([self.source.key, space, self.held.promise])
+            space = [self._stored(config).key for config in self._configs]
+        return digest([self.source.key, self._identity.program, space, self.held.promise])
 
     def _spec(self, device: Device, stack: Stack) -> StudySpec:
         listed = self._choices is None
-        labels = [stored(self._template, config).label for config in self._configs]
+        labels = [self._stored(config).label for config in self._configs]
         return StudySpec(
             problem=self.problem,
             device=device,

@@ -1,8 +1,8 @@
 """Holds what a config computes to a reference function that the user names.
 
-The reference takes the kernel's arguments by name, floating tensors as float64 copies, and returns the expected
-contents by argument name. It is right by definition; how far a config may be from it follows from the formats and from
-how much the result depends on its inputs:
+The reference takes the kernel's arguments by name, floating tensors as float64 copies, as the launch meets them: zeroed
+where ``reset_to_zero`` or a hook says so. It returns the expected contents by argument name, and is right by
+definition; how far a config may be from it follows from the formats and from how much the result depends on its inputs:
 
     |got - expected| <= (2 u_out + ARITHMETIC) |expected| + SENSITIVITY * s
 
@@ -16,219 +16,175 @@ element by chance, so ``s`` is at least what its neighbours say: ``FLOOR`` of it
 output, the line of each axis on which that is the least; of a vector, ``VECTOR_FLOOR`` of that over all of it. What is
 no float must be equal.
 
-A pure output, which the reference does not read, holds NaN before the launch that is looked at: what a config leaves
-out does not pass because an earlier launch wrote it.
+A config is launched on the caller's inputs, and on others of the same shapes that are made from them. An output that
+the reference does not read holds before each launch what is wrong at every element. All other memory of the arguments
+must hold the same bits afterwards, but for outputs and what is named as scratch, to be zeroed or to be restored.
 """
 
 from __future__ import annotations
 
-import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from tuner.autotuning.arguments import base_tensor, by_name
-from tuner.autotuning.copies import Call
+from tuner.autotuning.arguments import base_tensor
+from tuner.autotuning.asking import Reference, wide
+from tuner.autotuning.bench import Bench
+from tuner.autotuning.bounds import Tolerance, coarsest_unit
+from tuner.autotuning.case import Case
+from tuner.autotuning.copies import Contents, Copies
+from tuner.autotuning.hooks import Hooks
 from tuner.autotuning.kernel_source import KernelSource
-from tuner.autotuning.written import keyword_values, mentions
-from tuner.canonical import digest
-from tuner.comparison import Comparison, Verdict, read_back
-from tuner.errors import AutotuneError
-from tuner.naming import did_you_mean, listed
-from tuner.numerics import FORMATS
-from tuner.operators.reference import OutputReference
+from tuner.autotuning.made_inputs import make_inputs
+from tuner.autotuning.untouched import changed
+from tuner.comparison import Verdict
+from tuner.naming import listed
+from tuner.trial import CheckReport, FamilyReport
 
-ARITHMETIC = 2.0**-15
-SENSITIVITY = 8.0
-FLOOR, VECTOR_FLOOR = 0.5, 0.1
-DRAWS = 8
-
-Tolerance = tuple[float, float]
-"""Relative and absolute, in the place of the rule: |got - expected| <= relative * |expected| + absolute."""
-
-_UNITS = {torch.float32: FORMATS["fp32"].u, torch.float16: FORMATS["fp16"].u, torch.bfloat16: FORMATS["bf16"].u}
-
-
-def unit_roundoff(dtype: torch.dtype) -> float:
-    """Half the distance from 1 to the next larger number; 0 for what is no float."""
-    return _UNITS.get(dtype, torch.finfo(dtype).eps / 2.0 if dtype.is_floating_point else 0.0)
-
-
-def promise(reference: Callable[..., Any] | None, tolerance: Tolerance | None) -> str:
-    """A hash of what configs are held to; empty where there is no reference."""
-    if reference is None:
-        return ""
-    try:
-        text = inspect.getsource(reference)
-    except (OSError, TypeError):
-        text = f"{getattr(reference, '__module__', '')}.{getattr(reference, '__qualname__', repr(type(reference)))}"
-    return digest([text, list(tolerance or (ARITHMETIC, SENSITIVITY, FLOOR, VECTOR_FLOOR, DRAWS))])
+OWN, MADE, UNTOUCHED = "reference", "reference on made inputs", "memory"
+_SEED = 1
 
 
 class Referee:
-    """Knows, for one call, what its tensors must hold afterwards.
+    """Knows, for one call, what its tensors must hold after a launch.
 
-    Raises ``AutotuneError`` where the reference cannot be used.
+    ``copies`` are the call's; their first is worked on. ``scratch`` may hold anything afterwards. ``made_inputs``:
+    whether configs are launched on other inputs too; ``alone`` says why none are, empty where they are. Raises
+    ``AutotuneError`` where the reference cannot be used.
     """
 
     def __init__(
         self,
-        reference: Callable[..., Any],
+        reference: Any,
         tolerance: Tolerance | None,
         source: KernelSource,
         arg_names: Sequence[str],
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
+        copies: Copies,
+        hooks: Hooks,
+        *,
+        scratch: Collection[str] = (),
+        made_inputs: bool = True,
     ) -> None:
-        self._reference, self._arg_names = reference, arg_names
-        named = by_name(arg_names, args, kwargs)
-        expected = self._expected(named)
-        self.pure = self._pure_outputs(named, expected)
-        self._references = {}
-        spread = {} if tolerance is not None else self._spread(named, expected, _coarsest(source, named))
-        for name, want in expected.items():
-            bound = _bound(want, base_tensor(named[name]).dtype, spread.get(name), tolerance)
-            wide = want.double()
-            self._references[name] = OutputReference(wide, bound, has_nan=bool(wide.isnan().any()))
+        self._reference, self._tolerance, self._hooks, self._copies = Reference(reference), tolerance, hooks, copies
+        self._scratch = frozenset(scratch)
+        self._named = {n: v for n, v in copies.calls[0].named(arg_names).items() if n in arg_names}
+        self._unit = coarsest_unit(source, self._named)
+        copies.restore_first(hooks.zeroed)
+        self.cases = [self.case(OWN)]
+        self.alone = "made_inputs=False" if not made_inputs else self._add_made_case()
+        copies.restore_first(hooks.zeroed)
 
-    def prepare(self, call: Call) -> None:
-        """Fill the pure outputs of ``call`` with what no config leaves there by chance."""
-        named = call.named(self._arg_names)
-        for name in self.pure:
-            tensor = base_tensor(named[name])
-            if tensor.dtype.is_floating_point:
-                tensor.fill_(math.nan)
-
-    def verdicts(self, call: Call) -> list[Verdict]:
-        """What a launch with the arguments of ``call`` left, output by output."""
-        named = call.named(self._arg_names)
-        comparisons = [
-            Comparison(name, reference, base_tensor(named[name]), generic=False)
-            for name, reference in self._references.items()
-        ]
-        read_back([], comparisons)
-        return [comparison.verdict() for comparison in comparisons]
-
-    def _expected(self, named: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-        found = self._call({name: _wide(value) for name, value in named.items()})
-        if not isinstance(found, Mapping) or not found:
-            raise AutotuneError(
-                f"the reference must return a dictionary from argument name to expected tensor, but returned "
-                f"{type(found).__name__}"
-            )
-        for name, want in found.items():
-            tensor = base_tensor(named.get(name))
-            if tensor is None:
-                tensors = [n for n, v in named.items() if base_tensor(v) is not None]
-                raise AutotuneError(
-                    f"the reference returned {name!r}, which is no tensor argument{did_you_mean(name, tensors)}; "
-                    f"the kernel has {listed(tensors)}"
-                )
-            if tuple(want.shape) != tuple(tensor.shape):
-                raise AutotuneError(
-                    f"the reference returned {name} of shape {tuple(want.shape)}, but the argument has "
-                    f"{tuple(tensor.shape)}"
-                )
-        return dict(found)
-
-    def _call(self, named: Mapping[str, Any]) -> Any:
-        parameters = inspect.signature(self._reference).parameters.values()
-        everything = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
-        takes = named if everything else {p.name: named[p.name] for p in parameters if p.name in named}
+    def examine(self, bench: Bench, config: Any, label: str, promise: str) -> CheckReport:
+        """Launch ``config`` on each set of inputs until it is wrong. Raises what its launch raises."""
+        started = time.perf_counter()
+        families: list[FamilyReport] = []
         try:
-            return self._reference(**takes)
-        except TypeError as error:
-            raise AutotuneError(
-                f"the reference cannot be called with the kernel's arguments by name: {error}"
-            ) from error
+            for case in self.cases:
+                look = _Look(self, case, self._copies, self._hooks.before_any(config))
+                bench.launch_once(config, look)
+                families += [_of_output(case.family, label, verdict) for verdict in look.verdicts]
+                families.append(_of_memory(label, look.harm))
+                if not all(family.passed for family in families):
+                    break
+        finally:
+            self._copies.restore_first(self._hooks.zeroed)
+        return CheckReport(tuple(families), 0, time.perf_counter() - started, promise=promise)
 
-    def _pure_outputs(self, named: Mapping[str, Any], expected: Mapping[str, torch.Tensor]) -> tuple[str, ...]:
-        """Those of ``expected`` whose contents before the launch make no difference to the reference.
+    def case(self, family: str, contents: Contents | None = None) -> Case:
+        """Of what the first copy's tensors hold now."""
+        return Case(
+            family, self._reference, self._named, tolerance=self._tolerance, unit=self._unit,
+            kept={*self._hooks.reset_to_zero, *self._hooks.restore_value}, contents=contents,
+        )  # fmt: skip
 
-        One that shares its memory with another argument may be read through that.
-        """
-        pure = []
-        tensors = [base_tensor(value) for value in named.values() if base_tensor(value) is not None]
-        places = [tensor.untyped_storage().data_ptr() for tensor in tensors]
-        for name in expected:
-            wide = {n: _wide(v) for n, v in named.items()}
-            shared = places.count(base_tensor(named[name]).untyped_storage().data_ptr()) > 1
-            if shared or not wide[name].dtype.is_floating_point:
+    def may_change(self, case: Case) -> set[str]:
+        """What a launch may leave with other bits."""
+        return {*case.outputs, *self._scratch, *self._hooks.reset_to_zero, *self._hooks.restore_value}
+
+    def _add_made_case(self) -> str:
+        """Add one on other inputs; returns why there is none."""
+        own = self.cases[0]
+        if not self._copies.whole:
+            return "there is no room for copies of its inputs"
+        unread = [n for n in self._inputs() if not self._reference.takes(n)]
+        if unread:
+            return f"the reference does not read {listed(unread)}, which may go with what it reads"
+        why = ""
+        for positive in (False, True):
+            self._copies.restore_first(self._hooks.zeroed)
+            # What is neither expected nor read by the reference stays as it is.
+            fixed = (self.may_change(own) - {*own.outputs}) | {*own.pure, *self._hooks.zeroed}
+            names = make_inputs(self._named, fixed, _SEED, positive=positive)
+            if not names:
+                return "it has no floating input"
+            try:
+                made = self.case(MADE, self._copies.contents())
+            except Exception as error:  # it has no answer to them, or there is no room for it: it is the user's code
+                why = f"the reference does not take other ones ({type(error).__name__})"
                 continue
-            wide[name].fill_(math.nan)
-            again = self._call(wide)
-            if all(torch.equal(again[n].isnan(), want.isnan()) for n, want in expected.items()):
-                pure.append(name)
-        return tuple(pure)
+            if made.is_finite or not own.is_finite:
+                unread = [name for name in names if not self._is_read(name, made)]
+                if unread:
+                    return f"the reference does not read {listed(unread)}, which may go with what it reads"
+                self.cases.append(made)
+                return ""
+            why = "the reference is not finite on other ones"
+        return why
 
-    def _spread(
-        self, named: Mapping[str, Any], expected: Mapping[str, torch.Tensor], unit: float
-    ) -> dict[str, torch.Tensor]:
-        """Root mean square, element by element, of how far moved inputs move the result."""
-        total = {name: torch.zeros_like(want, dtype=torch.float64) for name, want in expected.items()}
-        for draw in range(DRAWS):
-            generators: dict[str, torch.Generator] = {}
-            moved = {name: _moved(_wide(value), unit, draw, generators) for name, value in named.items()}
-            found = self._call(moved)
-            for name, want in expected.items():
-                difference = (found[name].double() - want.double()).square()
-                total[name] += torch.where(torch.isfinite(difference), difference, 0.0)
-        return {name: (summed / DRAWS).sqrt() for name, summed in total.items()}
+    def _inputs(self) -> list[str]:
+        """The tensors that a launch reads, as far as is said."""
+        tensors = [name for name, value in self._named.items() if isinstance(base_tensor(value), torch.Tensor)]
+        return [name for name in tensors if name not in self.may_change(self.cases[0])]
 
-
-def _bound(
-    want: torch.Tensor, dtype: torch.dtype, spread: torch.Tensor | None, tolerance: Tolerance | None
-) -> torch.Tensor:
-    size = torch.where(torch.isfinite(want.double()), want.double().abs(), 0.0)
-    if not dtype.is_floating_point:
-        return torch.full_like(size, torch.finfo(torch.float64).tiny)
-    if tolerance is not None:
-        return tolerance[0] * size + tolerance[1]
-    assert spread is not None
-    spread = spread.maximum(_floor(spread))
-    unit = unit_roundoff(dtype)
-    return (2.0 * unit + ARITHMETIC) * size + SENSITIVITY * spread + torch.finfo(dtype).tiny
+    def _is_read(self, name: str, made: Case) -> bool:
+        """Whether the reference's answer changes where this one tensor is as the caller has it."""
+        if name in made.outputs:
+            return True  # in place
+        self._copies.restore_first(self._hooks.zeroed)
+        own = wide({name: self._named[name]})
+        self._copies.restore_first(self._hooks.zeroed, made.contents)
+        answer = self._reference.again({**wide(self._named), **own})
+        return any(not torch.equal(answer[n].nan_to_num(), want.nan_to_num()) for n, want in made.expected.items())
 
 
-def _floor(spread: torch.Tensor) -> torch.Tensor:
-    """The least that an element's spread is taken to be, from those beside it."""
-    squares = spread.square()
-    if spread.dim() < 2:
-        return VECTOR_FLOOR * squares.mean().sqrt()
-    along = [squares.mean(dim=axis, keepdim=True).expand_as(spread) for axis in range(spread.dim())]
-    return FLOOR * torch.stack(along).amin(dim=0).sqrt()
+def _of_output(family: str, label: str, v: Verdict) -> FamilyReport:
+    return FamilyReport(family, label, not v.reason, v.ratio, v.error, v.bound, v.output, v.where, v.reason)
 
 
-def _coarsest(source: KernelSource, named: Mapping[str, Any]) -> float:
-    dtypes = [base_tensor(value).dtype for value in named.values() if base_tensor(value) is not None]
-    units = [unit_roundoff(dtype) for dtype in dtypes if dtype.is_floating_point and dtype.itemsize > 1]
-    if (
-        torch.float32 in dtypes
-        and mentions(source, "dot")
-        and keyword_values(source, "dot", "input_precision") != {"ieee"}
-    ):
-        units.append(FORMATS["tf32"].u)
-    return max(units, default=0.0)
+def _of_memory(label: str, harm: str) -> FamilyReport:
+    ratio = math.inf if harm else 0.0
+    return FamilyReport(UNTOUCHED, label, not harm, ratio, ratio, 0.0, reason=harm)
 
 
-def _wide(value: Any) -> Any:
-    """A copy for the reference: floats in float64; a descriptor's tensor in the place of the descriptor."""
-    tensor = base_tensor(value)
-    if not isinstance(tensor, torch.Tensor):
-        return value
-    return (
-        tensor.detach().double()
-        if tensor.dtype.is_floating_point and tensor.dtype != torch.float64
-        else tensor.detach().clone()
-    )
+class _Look:
+    """Watches one launch. ``hooked``: whether something of the caller's runs before it, which may change its inputs."""
 
+    def __init__(self, referee: Referee, case: Case, copies: Copies, hooked: bool) -> None:
+        self._referee, self._case, self._copies, self._hooked = referee, case, copies, hooked
+        self.contents = case.contents
+        self._before = copies.given if case.contents is None else case.contents
+        self._lying = copies.lying
+        self.verdicts: list[Verdict] = []
+        self.harm = ""
 
-def _moved(value: Any, unit: float, draw: int, generators: dict[str, torch.Generator]) -> Any:
-    if not isinstance(value, torch.Tensor) or not value.dtype.is_floating_point:
-        return value
-    device = str(value.device)
-    generator = generators.setdefault(device, torch.Generator(device).manual_seed(draw))
-    change = torch.rand(value.shape, generator=generator, dtype=torch.float64, device=device) * 2.0 - 1.0
-    return value * (1.0 + unit * change)
+    def arrange(self, named: Mapping[str, Any]) -> None:
+        """Spoil what the config has to write."""
+        self._case.poison(named)
+        if self._hooked:
+            self._before = self._copies.contents()
+
+    def before(self, named: Mapping[str, Any]) -> None:
+        """Where hooks changed what is read, the reference has another answer."""
+        if self._hooked:
+            found = self._copies.contents()
+            if changed(self._lying, self._before, found, self._case.pure):
+                self._case = self._referee.case(self._case.family)
+            self._before = found
+
+    def after(self, named: Mapping[str, Any]) -> None:
+        """Compare."""
+        self.verdicts = self._case.verdicts(named)
+        self.harm = changed(self._lying, self._before, self._copies.now, self._referee.may_change(self._case))

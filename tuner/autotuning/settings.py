@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from tuner.autotuning.bounds import Tolerance
 from tuner.autotuning.hooks import Hooks
 from tuner.autotuning.pruning import Pruning
-from tuner.autotuning.referee import Tolerance
 from tuner.autotuning.tuning import Timing
 from tuner.errors import AutotuneError
 from tuner.search import DEFAULT_SAMPLER, check_sampler
@@ -26,6 +26,8 @@ class Settings:
     remember: bool = True
     reference: Callable[..., Any] | None = None
     tolerance: Tolerance | None = None
+    scratch: tuple[str, ...] = ()
+    made_inputs: bool = True
     trials: int = 100
     sampler: str = DEFAULT_SAMPLER
     seed: int = 0
@@ -42,6 +44,8 @@ class Settings:
             raise AutotuneError(f"tolerance must be (relative, absolute), neither negative, but is {self.tolerance}")
         if self.tolerance is not None and self.reference is None:
             raise AutotuneError("tolerance goes with a reference; name the function that gives the expected outputs")
+        if self.scratch and self.reference is None:
+            raise AutotuneError("scratch goes with a reference; without one nothing is compared")
         for name, value in (("warmup", self.timing.warmup_ms), ("rep", self.timing.rep_ms)):
             if not 0.0 <= value < float("inf"):
                 raise AutotuneError(f"{name} must be a number of milliseconds, but is {value}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +11,7 @@ from tuner.autotuning.bench import Bench
 from tuner.autotuning.card import Card
 from tuner.autotuning.compile_queue import CompileQueue
 from tuner.autotuning.ledger import Held, Ledger
-from tuner.autotuning.referee import Referee
+from tuner.autotuning.referee import MADE, Referee
 from tuner.config import Config
 from tuner.deciding import Decision, decide
 from tuner.errors import StudyFailedError
@@ -24,7 +23,7 @@ from tuner.racing import race_survivors
 from tuner.resources import fits
 from tuner.search.base import Proposal, Proposer
 from tuner.store.records import TIE, WINNER, WinnerRecord
-from tuner.trial import CheckReport, CompileReport, DeviceState, FamilyReport, Outcome, TrialRecord
+from tuner.trial import CheckReport, CompileReport, DeviceState, Outcome, TrialRecord
 from tuner.worker.messages import Done, Raised, Reply
 
 _MS = 1e-3
@@ -167,11 +166,14 @@ class Tuning:
             outcome, reason = outcome_of(reply, "compile")
             return TrialRecord(config, self._queue.variant, outcome, reason)
         launchable = self._launchables(config)
+        report: CheckReport | None = None
         try:
-            call = self._bench.launch_once(launchable, self._referee.prepare if self._referee else None)
+            if self._referee is None:
+                self._bench.launch_once(launchable)
+            else:
+                report = self._referee.examine(self._bench, launchable, self._label, self._held.promise)
         except Exception as error:  # a config's own failure is its outcome, whatever its launch raises
             return self._failed(config, error, compiled)
-        report = self._check(call)
         if report is not None and not report.passed:
             return TrialRecord(config, self._queue.variant, Outcome.WRONG, report.reason, None, compiled, report)
         try:
@@ -206,17 +208,6 @@ class Tuning:
                     "start the program again without that config"
                 ) from None
         return TrialRecord(config, self._queue.variant, outcome, reason, None, compiled)
-
-    def _check(self, call: Any) -> CheckReport | None:
-        if self._referee is None:
-            return None
-        started = time.perf_counter()
-        families = tuple(
-            FamilyReport("reference", self._label, not v.reason, v.ratio, v.error, v.bound, v.output, v.where, v.reason)
-            for v in self._referee.verdicts(call)
-        )
-        seconds = time.perf_counter() - started
-        return CheckReport(families, 0, seconds, promise=self._held.promise)
 
     @property
     def _best_us(self) -> float:
@@ -287,7 +278,9 @@ class Tuning:
     ) -> WinnerRecord:
         plain = next((c for c in self._contenders if self._plain and c.config.key == self._plain.key), None)
         ties = decision.ties if decision is not None else (chosen.config.key,)
-        checked = "" if self._held.promise else "; not checked: no reference was given"
+        checked = "; not checked: no reference was given"
+        if self._referee is not None:
+            checked = f"; checked on the call's own inputs alone: {self._referee.alone}" if self._referee.alone else ""
         return WinnerRecord(
             trial_id=0,
             kind=TIE if len(ties) > 1 else WINNER,
@@ -317,7 +310,10 @@ class Tuning:
             f"{len(records)} {outcome}, such as {records[0].config.label}: {records[0].reason}"
             for outcome, records in groups.items()
         )
-        return f"{self._label}: none of {len(self._failures)} configs works: {said or 'there is none'}"
+        hint = ""
+        if any(record.reason.startswith(f"{MADE} ") for record in self._failures):
+            hint = "; where the kernel is right on inputs as it gets them, and on no others, say made_inputs=False"
+        return f"{self._label}: none of {len(self._failures)} configs works: {said or 'there is none'}{hint}"
 
 
 def _is_from_compiler(error: BaseException) -> bool:
