@@ -80,7 +80,7 @@ def _bound(
 ) -> torch.Tensor:
     size = torch.where(torch.isfinite(want.double()), want.double().abs(), 0.0)
     if not dtype.is_floating_point:
-        return torch.full_like(size, torch.finfo(torch.float64).tiny)
+        return torch.zeros_like(size)
     if tolerance is not None:
         return tolerance[0] * size + tolerance[1]
     assert spread is not None

@@ -15,7 +15,6 @@ from tuner.autotuning.arguments import base_tensor
 
 _POOL = 1 << 16  # of a tensor's numbers so many are looked at
 _CHUNK = 1 << 24  # elements that are made at once
-_FEW = 8  # different values that are taken for choices, of which nothing between is one
 _AROUND_ZERO = 0.5
 _AROUND = (0.5, 1.5)
 
@@ -23,9 +22,9 @@ _AROUND = (0.5, 1.5)
 def make_inputs(named: Mapping[str, Any], fixed: Collection[str], seed: int, *, positive: bool) -> list[str]:
     """Write them into the tensors of ``named`` but those in ``fixed``; returns the names of what was changed.
 
-    A number is between two of the tensor's own; of a tensor with few values, another of these. One that holds a single
-    value gets numbers from half of it to one and a half of it; of zero, from -0.5 to 0.5, or with ``positive`` from 0
-    to 1, for references that have no answer below.
+    A number is one of the tensor's own or between two of them. A tensor that holds a single value gets numbers from
+    half of it to one and a half of it; of zero, from -0.5 to 0.5, or with ``positive`` from 0 to 1, for references that
+    have no answer below.
     """
     changed: list[str] = []
     for name, value in named.items():
@@ -49,7 +48,7 @@ def _made(tensor: torch.Tensor, generator: torch.Generator, *, positive: bool) -
     pool = pool[torch.isfinite(pool)]
     if not pool.numel():
         return None
-    values: torch.Tensor = torch.unique(pool)  # type: ignore[no-untyped-call]
+    values: torch.Tensor = torch.unique(pool)
     made = torch.empty_like(flat)
     for first in range(0, flat.numel(), _CHUNK):
         given = flat[first : first + _CHUNK]
@@ -73,6 +72,4 @@ def _drawn(
             low, high = (0.0, 1.0) if positive else (-_AROUND_ZERO, _AROUND_ZERO)
         return low + (high - low) * uniform()
     one = some()
-    if values.numel() <= min(_FEW, pool.numel() // 2):
-        return one
     return one + uniform() * (some() - one)
