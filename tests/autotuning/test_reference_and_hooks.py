@@ -40,8 +40,7 @@ def numbers():
 def test_what_is_zeroed_is_zero_to_the_reference_and_to_every_config(card, reference):
     options = {"jit": kernels.totals, "reference": reference, "reset_to_zero": ["total_ptr"]}
     assert chosen(card, summing(), numbers(), **options)[0] == WRONG  # nothing is wrong with it here
-    block, why = chosen(card, summing(lambda t: t.mul_(1.01)), numbers(), **options, seed=1, scratch=["n"])
-    assert block == RIGHT and "total_ptr" in why
+    assert chosen(card, summing(lambda t: t.mul_(1.01)), numbers(), **options, cache_results=False)[0] == RIGHT
 
 
 def test_where_nothing_is_zeroed_the_reference_sees_what_the_caller_has(card):
@@ -86,7 +85,7 @@ def test_what_a_hook_changes_before_a_launch_is_what_the_reference_sees(card):
     def pre(named):
         named["total_ptr"].fill_(5.0)
 
-    options = {"jit": kernels.totals, "reference": total}
+    options = {"jit": kernels.totals, "reference": total, "cache_results": False}
     assert chosen(card, summing(), numbers(), **options, pre_hook=pre)[0] == WRONG
     block, _ = chosen(card, summing(lambda t: t.add_(4.0)), numbers(), **options, pre_hook=pre)
     assert block == RIGHT
@@ -182,12 +181,9 @@ def test_the_reference_runs_on_the_inputs_alone_where_other_ones_say_nothing_and
 
     args = (x, x.exp(), torch.zeros(8), 8)
     alone = "checked on the call's own inputs alone: "
-    assert verdict(lse_given, args).endswith(
-        f"{alone}the reference does not read y_ptr, which may go with what it reads"
-    )
-    assert verdict(lambda x_ptr, y_ptr: {"out_ptr": x_ptr.exp() + 0 * y_ptr}, args).endswith(
-        f"{alone}the reference does not read y_ptr, which may go with what it reads"
-    )
+    unread = f"{alone}the reference does not read y_ptr, which may go with what it reads"
+    assert verdict(lse_given, args).endswith(unread)
+    assert verdict(lambda x_ptr, y_ptr: {"out_ptr": x_ptr.exp() + 0 * y_ptr}, args).endswith(unread)
 
     def strict(x_ptr, y_ptr):
         assert bool((x_ptr.exp() - y_ptr).abs().max() < 1e-6)
