@@ -94,3 +94,20 @@ def test_calls_and_their_literals_are_found_in_helpers_too(tmp_path):
     source = source_of(tmp_path, "dots", "helper(x_ptr, tl.dot(at, at, input_precision='ieee') + tl.dot(at, at))")
     assert mentions(source, "dot") and mentions(source, "store") and not mentions(source, "exp")
     assert keyword_values(source, "dot", "input_precision") == {"ieee", ""}
+
+
+def test_what_is_reached_through_packages_counts_and_a_value_there_keeps_it_in_this_process(tmp_path, monkeypatch):
+    package = tmp_path / "own_package_c"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "inner.py").write_text(
+        "import triton\nimport triton.language as tl\nGAIN = 2\n@triton.jit\ndef stored(p, v):\n    tl.store(p, v)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    head = "import own_package_c.inner\n"
+    called = source_of(tmp_path, "called", "own_package_c.inner.stored(x_ptr, 1.0)", above=head)
+    assert [f.name for f in called.functions] == ["kernel", "stored"] and called.obstacle == ""
+    assert "tl.store(p, v)" in called.text
+    read = source_of(tmp_path, "read", "tl.store(x_ptr, own_package_c.inner.GAIN)", above=head)
+    assert read.obstacle == "it reads own_package_c.inner.GAIN, which a program may change"
+    assert source_of(tmp_path, "library", "tl.store(x_ptr, tl.constexpr(1))").obstacle == ""

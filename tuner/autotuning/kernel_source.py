@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+from tuner.autotuning.libraries import library_of
 from tuner.canonical import digest
 
 _JIT_CLASSES = ("JITFunction", "InterpretedFunction")
@@ -173,15 +174,34 @@ class _Reader:
             for inner in ast.walk(part):
                 if isinstance(inner, ast.Name) and inner.id in scope and inner.id not in names:
                     names[inner.id] = self._reference(inner.id, scope[inner.id])
-                if isinstance(inner, ast.Attribute) and isinstance(inner.value, ast.Name):
-                    self._through_module(scope.get(inner.value.id), inner.attr)
+                if isinstance(inner, ast.Attribute):
+                    self._through_modules(inner, scope)
         return names
 
-    def _through_module(self, module: object, attribute: str) -> None:
-        """What is called as ``module.function`` counts for the key; it is imported where the kernel is rebuilt."""
-        value = getattr(module, attribute, None) if isinstance(module, ModuleType) else None
-        if is_jit_function(value) and not _ships_with_triton(value):
-            self.number(value)
+    def _through_modules(self, node: ast.Attribute, scope: Mapping[str, Any]) -> None:
+        """What is called as ``package.module.function`` counts; it is imported where the kernel is rebuilt.
+
+        A value there may be another when it is imported again, and Triton's key does not hold it: a kernel that was
+        compiled with that one would be taken for the one that is launched.
+        """
+        path = ast.unparse(node).split(".")
+        value: Any = scope.get(path[0])
+        for attribute in path[1:]:
+            if not isinstance(value, ModuleType):
+                return
+            value = getattr(value, attribute, None)
+        if is_jit_function(value):
+            if not _ships_with_triton(value):
+                self.number(value)
+        elif not isinstance(value, ModuleType) and not library_of(self._module_of(path, scope)):
+            self.obstacle = f"it reads {'.'.join(path)}, which a program may change"
+
+    def _module_of(self, path: list[str], scope: Mapping[str, Any]) -> str:
+        """The module in which the last of ``path`` stands."""
+        module: Any = scope[path[0]]
+        for attribute in path[1:-1]:
+            module = getattr(module, attribute)
+        return str(module.__name__)
 
     def _reference(self, name: str, value: Any) -> Any:
         if isinstance(value, ModuleType):
