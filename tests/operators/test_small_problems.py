@@ -74,7 +74,7 @@ def test_whole_tiles_many_tiles_of_keys_and_many_of_queries_are_among_them():
     sizes = [p.sizes for p in get("attention_fwd").check_problems(tuned, {"q_len": 64, "kv_len": 32}, {})]
     assert any(s["q_len"] % 64 == 0 and s["kv_len"] % 32 == 0 and s["kv_len"] >= 96 for s in sizes)
     assert any(s["kv_len"] > 7 * 32 for s in sizes)
-    assert any(s["q_len"] > 3 * 64 for s in sizes)
+    assert any(s["q_len"] > 7 * 64 for s in sizes)
 
 
 def test_one_query_stays_one_query():
@@ -124,6 +124,29 @@ def test_interpreter_problems_are_small_and_still_ragged():
         p.sizes["batch"] > 1 < p.sizes["kv_heads"] and 128 < p.sizes["q_len"] < 256 > p.sizes["kv_len"] > 128
         for p in small
     )
+
+
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "batches", "seen"),
+    [(32, 8, 3, (16, 4)), (64, 8, 3, (16, 2)), (28, 4, 3, (14, 2)), (64, 4, 2, (32, 2)), (71, 1, 1, (71, 1))],
+)
+def test_the_interpreter_meets_whole_groups_of_heads(heads, kv_heads, batches, seen):
+    for name in ("attention_fwd", "attention_bwd", "attention_decode"):
+        operator = get(name)
+        shape = {"batch": 8, "heads": heads, "kv_heads": kv_heads, "q_len": 8, "kv_len": 512, "head_dim": 64}
+        tuned = operator.problem(shape, "bf16")
+        last = operator.check_problems(tuned, {"q_len": 16, "kv_len": 32}, {}, same_binary=False)[-1].sizes
+        assert (last["heads"], last["kv_heads"]) == seen
+        assert last["batch"] == batches or name == "attention_decode"
+
+
+def test_the_interpreter_meets_as_many_tiles_of_queries_as_the_tuned_problem_has_up_to_16():
+    def most_queries(q_len):
+        tuned = attention_problem(q_len, 64, 8, 8, 64, False)
+        tiles = {"q_len": 32, "kv_len": 32}
+        return max(p.sizes["q_len"] for p in get("attention_fwd").check_problems(tuned, tiles, {}, same_binary=False))
+
+    assert (most_queries(4096), most_queries(320), most_queries(64)) == (16 * 32 + 1, 10 * 32 + 1, 7 * 32 + 1)
 
 
 def test_the_interpreter_meets_as_many_tiles_of_keys_as_the_tuned_problem_has_up_to_64():

@@ -10,7 +10,10 @@ from collections.abc import Callable, Mapping
 
 _ALIGNED = 16
 _MANY_TILES = 7  # errors that only later tiles show
-_LONG_TILES = 64  # in the interpreter, which never runs the tuned shape, as many where the tuned problem has them
+# In the interpreter, which never runs the tuned shape, as many where the tuned problem has them.
+_LONG_TILES = 64
+_LONG_QUERY_TILES = 16  # each a program
+_GROUPED_HEADS = 16
 
 
 def integer_class(value: int) -> str:
@@ -91,7 +94,8 @@ def attention_problems(
     one_q, one_kv = q_length(max(1, q_tile // 3)), kv_length(max(1, kv_tile // 3))
     whole = (q_length(2 * q_tile, ragged=False), kv_length(3 * kv_tile, ragged=False))
     long = _MANY_TILES if same_binary else min(_LONG_TILES, max(_MANY_TILES, sizes["kv_len"] // kv_tile))
-    lengths += [whole, (one_q, kv_length(long * kv_tile + 1)), (q_length(3 * q_tile + 1), one_kv)]
+    many = _MANY_TILES if same_binary else min(_LONG_QUERY_TILES, max(_MANY_TILES, sizes["q_len"] // q_tile))
+    lengths += [whole, (one_q, kv_length(long * kv_tile + 1)), (q_length(many * q_tile + 1), one_kv)]
     # One batch: what is kept of these shapes (inputs, references) must fit beside the tuned problem's for every tile
     # size. The last shape has more batches and heads.
     grouped = {"batch": 1, "heads": heads, "kv_heads": kv_heads, "head_dim": sizes["head_dim"]}
@@ -100,8 +104,10 @@ def attention_problems(
         # In the interpreter every tile costs milliseconds, so the batch and the heads are left to the smallest shape.
         for shape in shapes:
             shape.update(heads=1, kv_heads=1)
-    more, more_kv = small_heads(sizes["heads"], sizes["kv_heads"], same_binary, most=4)
-    last = {**grouped, "batch": min(sizes["batch"], 3), "heads": more, "kv_heads": more_kv}
+    more, more_kv = several_groups(sizes["heads"], sizes["kv_heads"], same_binary)
+    batches = 3 if more <= _GROUPED_HEADS else 2 if more <= 4 * _GROUPED_HEADS else 1
+    last = {**grouped, "batch": min(sizes["batch"], batches)}
+    last |= {"heads": more, "kv_heads": more_kv}
     last["q_len"] = q_length(max(1, q_tile // 3), count=more)
     last["kv_len"] = kv_length(max(1, kv_tile // 3), count=more_kv)
     if not same_binary:
@@ -134,7 +140,7 @@ def decode_problems(
         heads, kv_heads = sizes["heads"] // sizes["kv_heads"], 1
     two = _like(2, sizes["batch"], same_binary) if same_binary else 1
     few = {**sizes, "heads": heads, "kv_heads": kv_heads, "batch": two}
-    more, more_kv = small_heads(sizes["heads"], sizes["kv_heads"], same_binary, most=4)
+    more, more_kv = several_groups(sizes["heads"], sizes["kv_heads"], same_binary)
     several = {"batch": _like(5, sizes["batch"], same_binary), "heads": more, "kv_heads": more_kv}
     # In the interpreter no other shape has several sequences, whose second tiles and pages must be their own.
     part = max(1, tile // 3) + (0 if same_binary else max(tile, sizes["page_size"]))
@@ -149,18 +155,26 @@ def decode_problems(
 def small_heads(heads: int, kv_heads: int, same_binary: bool, most: int = 2) -> tuple[int, int]:
     """Few heads with the tuned problem's grouping: at most ``most`` kv heads, where there is a choice.
 
-    With ``same_binary`` heads, kv_heads and group stay in their classes.
+    With ``same_binary`` heads, kv_heads and group stay in their classes; without it a group is smaller too.
     """
     group = heads // kv_heads
     if not same_binary:
-        small_group = min(group, most if kv_heads > 1 else 4)
         few = min(kv_heads, most)
-        return few * small_group, few
+        return few * min(group, most if kv_heads > 1 else 4), few
     wanted = (integer_class(heads), integer_class(kv_heads), integer_class(group))
     for kv in range(min(kv_heads, most), kv_heads + 1):
         if (integer_class(kv * group), integer_class(kv), wanted[2]) == wanted:
             return kv * group, kv
     return heads, kv_heads
+
+
+def several_groups(heads: int, kv_heads: int, same_binary: bool) -> tuple[int, int]:
+    """Several whole groups of heads: up to 4, and 16 heads, but two where there are two, however large a group is."""
+    if same_binary:
+        return small_heads(heads, kv_heads, same_binary, most=4)
+    group = heads // kv_heads
+    few = min(kv_heads, max(2, min(4, _GROUPED_HEADS // group)))
+    return few * group, few
 
 
 def _stride(cols: int, gap: int, row_stride: int) -> int:

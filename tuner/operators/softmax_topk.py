@@ -102,17 +102,21 @@ class SoftmaxTopK(RowOperator):
         """Those of the softmax that have at least k columns, k being compiled in; the tuned row, of few rows, where
         there is none, and where all of a row is taken.
 
-        In the interpreter, where each of the k takes its time, k is at most 8, or 7 where it is no power of two.
+        In the interpreter, where each of the k takes its time, k is at most 8 (7 where it is no power of two), but for
+        one more shape with two rows and the k of ``problem``.
         """
         from tuner.operators.small_problems import softmax_problems
 
         sizes = problem.sizes
         k = sizes["k"] if same_binary else min(sizes["k"], 7 if sizes["k"] & (sizes["k"] - 1) else 8)
-        shapes = softmax_problems(sizes, tiles, max_tiles, same_binary)
+        shapes = [{**shape, "k": k} for shape in softmax_problems(sizes, tiles, max_tiles, same_binary)]
         wide = [shape for shape in shapes if shape["cols"] >= k]
         if not wide or (sizes["k"] == sizes["cols"] and all(shape["cols"] > sizes["k"] for shape in wide)):
-            wide.append({**sizes, "rows": shapes[0]["rows"]})
-        return tuple(self.problem({**shape, "k": k}, problem.dtype) for shape in wide)
+            wide.append({**sizes, "rows": shapes[0]["rows"], "k": k})
+        if k < sizes["k"]:
+            shortest = min((s for s in shapes if s["cols"] >= sizes["k"]), key=lambda s: s["cols"], default=sizes)
+            wide.append({**shortest, "rows": min(2, sizes["rows"]), "k": sizes["k"]})
+        return tuple(self.problem(shape, problem.dtype) for shape in wide)
 
     def self_check(self, problem: Problem) -> str:
         from tuner.operators.topk_self_check import topk_self_check
