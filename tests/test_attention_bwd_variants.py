@@ -17,16 +17,22 @@ from tuner.targets import target
 OPERATOR = "attention_bwd"
 PADDED = {"batch": 2, "heads": 4, "kv_heads": 2, "q_len": 70, "kv_len": 100, "head_dim": 40}
 WHOLE = {**PADDED, "head_dim": 32}
+FEW = {**WHOLE, "batch": 1, "heads": 2, "kv_heads": 1, "head_dim": 16}
 LARGE = {"batch": 4, "heads": 32, "kv_heads": 8, "q_len": 4096, "head_dim": 128}
 SMALL_TILES = "KEYS_BLOCK_M=32,KEYS_BLOCK_N=32,QUERIES_BLOCK_M=64,QUERIES_BLOCK_N=16,num_warps=2"
+DESCRIPTOR_TILES = "KEYS_BLOCK_M=32,KEYS_BLOCK_N=64,KEYS_WARPS=4,QUERIES_BLOCK_M=64,QUERIES_BLOCK_N=32,QUERIES_WARPS=4"
 # With bf16, which is checked where bugs are planted, every dtype and every value of every switch.
 CHECKED = [
     (OPERATOR, PADDED, "fp32", CAUSAL, f"template=split,USE_EXP2=false,{SMALL_TILES}"),
+    (OPERATOR, FEW, "fp32", CAUSAL, f"template=split_descriptor,USE_EXP2=false,{DESCRIPTOR_TILES}"),
     (OPERATOR, WHOLE, "fp16", CAUSAL, "template=fused,USE_EXP2=false,BULK_ADD=true,BLOCK_M=64,BLOCK_N=64,num_warps=4"),
 ]
 COMPILED = {
     "a100": [(OPERATOR, {**LARGE, "head_dim": 80}, "fp16", CAUSAL, "template=split")],
-    "h200": [(OPERATOR, LARGE, "bf16", CAUSAL, "template=fused,BULK_ADD=true,BLOCK_M=64,BLOCK_N=128,Q_STAGES=3")],
+    "h200": [
+        (OPERATOR, LARGE, "bf16", CAUSAL, "template=fused,BULK_ADD=true,BLOCK_M=64,BLOCK_N=128,Q_STAGES=3"),
+        (OPERATOR, LARGE, "bf16", {}, "template=split_descriptor,KEYS_BLOCK_M=64,QUERIES_BLOCK_N=64,QUERIES_STAGES=3"),
+    ],
 }
 
 
@@ -36,7 +42,7 @@ def space(dtype: str = "bf16", causal: bool = False, device: str = "h200", **cha
     return load_space(OPERATOR).bind(get(OPERATOR).problem(shape, dtype, {"causal": causal}), target(device))
 
 
-def test_both_templates_give_right_results_in_every_dtype():
+def test_all_templates_give_right_results_in_every_dtype():
     assert_right(CHECKED, 400)
 
 
@@ -55,8 +61,8 @@ def test_templates_compile_for_a_gpu_that_is_not_there_and_fit_it(device, tmp_pa
 def test_every_problem_has_a_plain_config_on_every_device(device, head_dim):
     for dtype in ("bf16", "fp32"):
         found = space(dtype, True, device, head_dim=head_dim, q_len=3000)
-        both = device in ("h200", "b200") and head_dim in (16, 64, 128)
-        assert found.templates == (("split", "fused") if both else ("split",))
+        tiles = device in ("h200", "b200") and head_dim in (16, 64, 128)
+        assert found.templates == (("split", "split_descriptor", "fused") if tiles else ("split",))
         assert found.plain()[0].values["DOT_PRECISION"] == "ieee"
         # A file that is rendered from it runs in the interpreter, which knows no additions through descriptors.
         assert not any(config.values.get("BULK_ADD") for config in found.plain())
@@ -70,7 +76,11 @@ def test_the_space_is_large_enough_to_search_and_small_enough_to_finish(head_dim
 
 def test_what_is_declared_is_what_the_templates_do():
     declared = {config.template: space().precision(config) for config in space().configs()}
-    assert {name: profile.atomics for name, profile in declared.items()} == {"split": False, "fused": True}
+    assert {name: profile.atomics for name, profile in declared.items()} == {
+        "split": False,
+        "split_descriptor": False,
+        "fused": True,
+    }
     assert {profile.p for profile in declared.values()} == {"bf16"}
     assert {profile.dot for profile in declared.values()} == {"16bit"}
     assert {c.values["DOT_PRECISION"] for c in space("fp32").configs()} == {"ieee"}, "tf32 is asked for, not assumed"

@@ -8,7 +8,8 @@ from tests.mutation.attention_templates import INF
 from tests.mutation.mutant import Changes, Mutant, mutant
 from tests.mutation.rewriting import Change
 
-_SPLIT, _FUSED = ("split",), ("fused",)
+_SPLIT, _FUSED, _DESCRIPTOR = ("split",), ("fused",), ("split_descriptor",)
+_BOTH = (*_SPLIT, *_DESCRIPTOR)
 _KEYS = "attention_bwd_keys_kernel"
 _DEAD = f'tl.where(lse == {INF}, float("inf"), any_s)'
 _MASK = f"tl.where(any_v, x, {INF})"
@@ -27,7 +28,7 @@ VALUES = (
         "delta_left_out",
         "dS is P dP alone",
         (Change("dp - delta[None, :]", "dp"), Change("dp - delta[:, None]", "dp")),
-        _SPLIT,
+        _BOTH,
     ),
     _bug(
         "delta_of_dout",
@@ -48,7 +49,7 @@ VALUES = (
         Change("lse * LOG2E if USE_EXP2 else lse", "lse"),
         _SPLIT,
     ),
-    _bug("weights_in_base_e", "weights of base 2 by exp", Change("tl.exp2(x)", "tl.exp(x)"), _SPLIT),
+    _bug("weights_in_base_e", "weights of base 2 by exp", Change("tl.exp2(x)", "tl.exp(x)"), _BOTH),
     _bug(
         "ds_in_bf16",
         "dS is rounded to bf16, which is not declared",
@@ -70,7 +71,7 @@ MASKS = (
         "diagonal_lost_to_dq",
         "for dq a query does not see the key at its own place",
         Change("key[None, :] <= last_key[:, None]", "key[None, :] < last_key[:, None]"),
-        _SPLIT,
+        _BOTH,
     ),
     _bug(
         "aligned_top_left",
@@ -83,6 +84,28 @@ MASKS = (
         "a tile of queries may take no mask though its first query does not see the last key",
         Change("first_key + BLOCK_N - 1 - diagonal", "first_key + BLOCK_N - 2 - diagonal"),
         _SPLIT,
+    ),
+    _bug(
+        "diagonal_lost_in_a_tile",
+        "a query does not see the key at its own place",
+        Change(
+            "(query - first_seen)[None, :] >= tl.arange(0, BLOCK_N)[:, None]",
+            "(query - first_seen)[None, :] > tl.arange(0, BLOCK_N)[:, None]",
+        ),
+        _DESCRIPTOR,
+    ),
+    _bug(
+        "unmasked_a_query_early_in_a_tile",
+        "a tile of queries may take no mask though its first query does not see the last key",
+        Change("first_seen + BLOCK_N - 1", "first_seen + BLOCK_N - 2"),
+        _DESCRIPTOR,
+    ),
+    _bug(
+        "keys_past_the_end_not_masked_for_dq",
+        "keys past the last one have weights, which overflow where the log-sum-exp is low: inf times 0",
+        Change("tl.maximum(unmasked, 0) // BLOCK_N * BLOCK_N", "tl.maximum(tl.cdiv(unmasked, BLOCK_N), 0) * BLOCK_N"),
+        _DESCRIPTOR,
+        causal=False,
     ),
     _bug(
         "start_rounded_up",
@@ -110,13 +133,13 @@ LOOPS = (
         "last_queries_lost",
         "the last, ragged tile of queries is left out of dk and dv",
         Change("tl.range(start, q_len, **any_more)", "tl.range(start, q_len // BLOCK_M * BLOCK_M, **any_more)"),
-        _SPLIT,
+        _BOTH,
     ),
     _bug(
         "last_keys_lost",
         "the last, ragged tile of keys is left out of dq",
         Change("end = tl.minimum(any_a, any_b)", "end = tl.minimum(any_a, any_b) // BLOCK_N * BLOCK_N"),
-        _SPLIT,
+        _BOTH,
     ),
     _bug(
         "dk_not_summed",
@@ -143,7 +166,7 @@ LOOPS = (
         "group_overwritten",
         "dk and dv are of the last head of a group alone",
         Change("head = kv_head * group + member", "head = kv_head * group + member\ndk = dk * 0.0\ndv = dv * 0.0"),
-        _SPLIT,
+        _BOTH,
     ),
 )
 
@@ -158,7 +181,7 @@ ADDRESSES = (
         "heads_by_modulo",
         "a head's keys are found by modulo",
         Change("head // group", "head % (heads // group)"),
-        _SPLIT,
+        _BOTH,
     ),
     _bug(
         "padded_lanes_stored",

@@ -41,6 +41,10 @@ SETUPS: dict[str, dict[str, Setup]] = {
             {**_GRADIENTS, "head_dim": 24},
             "KEYS_BLOCK_M=16,KEYS_BLOCK_N=32,QUERIES_BLOCK_M=32,QUERIES_BLOCK_N=16,num_warps=1,num_stages=1",
         ),
+        "split_descriptor": Setup(
+            {**_GRADIENTS, "head_dim": 32},
+            "KEYS_BLOCK_M=32,KEYS_BLOCK_N=64,KEYS_WARPS=4,QUERIES_BLOCK_M=64,QUERIES_BLOCK_N=32,QUERIES_WARPS=4",
+        ),
         "fused": Setup({**_GRADIENTS, "head_dim": 32}, "BLOCK_M=32,BLOCK_N=64,Q_STAGES=2,num_warps=4"),
     },
     "log_softmax": {
