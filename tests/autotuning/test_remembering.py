@@ -205,3 +205,32 @@ def test_without_a_gpu_the_best_of_any_gpu_is_used(card: FakeCard, monkeypatch):
     with pytest.warns(UserWarning, match="there is no GPU .*, so nothing is timed; the stored best config is used"):
         kernel = tune(None, configs(32, 64))
     assert kernel.best_config.kwargs == {"BLOCK": 64}
+
+
+def test_ctrl_c_in_the_middle_leaves_the_callers_data_and_the_next_process_goes_on(card):
+    tried = []
+
+    def launch(x_ptr, n, BLOCK, **_):
+        tried.append(BLOCK)
+        x_ptr.mul_(2)
+        if tried.count(64) == 2:
+            raise KeyboardInterrupt
+        return {32: 5.0, 64: 3.0}[BLOCK]
+
+    def doubled(x_ptr):
+        return {"x_ptr": 2 * x_ptr}
+
+    def process():
+        return tuner.autotune(configs(32, 64), key=["n"], reference=doubled)(Launches(kernels.twice, card, launch))
+
+    x = torch.linspace(1, 2, 8)
+    with pytest.raises(KeyboardInterrupt):
+        process()[(1,)](x, 8)
+    assert torch.equal(x, torch.linspace(1, 2, 8))
+    assert [(study.state, study.trials) for study in tuner.studies()] == [("interrupted", 1)]
+    known = len(tried)
+    kernel = process()
+    kernel[(1,)](x, 8)
+    assert torch.equal(x, 2 * torch.linspace(1, 2, 8)) and kernel.best_config.kwargs == {"BLOCK": 64}
+    assert tried[known] == 64, "what is known was tried again"
+    assert [study.state for study in tuner.studies()] == ["finished"]

@@ -79,6 +79,26 @@ def matmul(
     tl.store(c_ptr + rows[:, None] * size + columns[None, :], total.to(tl.float16))
 
 
+def summed(x_ptr, total_ptr):
+    return {"total_ptr": total_ptr + x_ptr.sum()}
+
+
+@tuner.autotune(
+    [triton.Config({"BLOCK": b, "SPOIL": s}) for b, s in ((512, False), (1024, False), (2048, False), (2048, True))],
+    key=["n"],
+    reset_to_zero=["total_ptr"],
+    reference=summed,
+)
+@triton.jit
+def checked_total(x_ptr, total_ptr, n, BLOCK: tl.constexpr, SPOIL: tl.constexpr):
+    """total += sum(x); ``SPOIL`` changes x afterwards."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < n, other=0.0)
+    tl.atomic_add(total_ptr, tl.sum(x, 0))
+    if SPOIL:
+        tl.store(x_ptr + at, x + 1.0, mask=at < n)
+
+
 def refuse(self: CudaCard, *_: object) -> float:
     raise AssertionError("a sample was taken")
 
@@ -97,6 +117,8 @@ def main() -> None:
     ones, total = torch.ones(N, device="cuda"), torch.full((1,), 5.0, device="cuda")
     accumulate[grid](ones, total, N)
     accumulating = total.item() == N + 5.0
+    checked_total[grid](ones, total, N)
+    accumulating &= total.item() == 2 * N + 5.0 and ones.eq(1.0).all().item()
     torch.manual_seed(0)
     a, b = (torch.randn(SIZE, SIZE, device="cuda", dtype=torch.float16) for _ in range(2))
     c = torch.empty_like(a)
@@ -114,7 +136,7 @@ def main() -> None:
                 "in_place": in_place,
                 "accumulating": accumulating,
                 "matmul": right,
-                "best": [k.best_config.all_kwargs() for k in (grow, accumulate, matmul)],
+                "best": [k.best_config.all_kwargs() for k in (grow, accumulate, matmul, checked_total)],
                 "recompiled": recompiled,
                 "leftover": leftover,
                 "captured": captured(),

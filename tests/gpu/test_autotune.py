@@ -36,6 +36,7 @@ def test_kernels_are_tuned_right_and_a_second_process_times_nothing(tmp_path: Pa
     first = run(tmp_path)
     assert first["in_place"] and first["accumulating"] and first["matmul"]
     assert not first["best"][2]["BROKEN"], "the wrong config was chosen"
+    assert not first["best"][3]["SPOIL"], "the config that changes its input was chosen"
     assert first["recompiled"] == 0, "what was compiled ahead was not used"
     assert first["leftover"] < 2**20, "copies of tensors stayed alive"
     said, left, is_first = first["captured"]
@@ -57,6 +58,9 @@ def test_kernels_are_tuned_right_and_a_second_process_times_nothing(tmp_path: Pa
         trials[64, 64, 32, False].outcome in ("timed", "pruned")
         and trials[64, 64, 32, False].compile_report is not None
     )
+    total = next(s for s in tuner.studies(db=database) if "checked_total" in s.problem.operator)
+    reasons = {t.trial.reason for t in tuner.show(str(total.id), db=database).trials if t.trial.outcome == "wrong"}
+    assert len(reasons) == 1 and "it changes x_ptr" in reasons.pop()
     winner = tuner.show(str(matmul.id), db=database).winner
     assert winner is not None and 1.0 < winner.record.median_us < 1000.0
     assert "not checked" not in winner.record.verdict

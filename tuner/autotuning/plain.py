@@ -45,6 +45,8 @@ def plain_words(value: Any) -> str | None:
 def _tensor_words(tensor: torch.Tensor) -> str | None:
     if tensor.layout is not torch.strided or tensor.device.type == "meta":
         return None
+    if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
+        return None  # to read it would end the capture
     if tensor.numel() * tensor.element_size() > LARGEST_TENSOR_BYTES:
         return None
     flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
