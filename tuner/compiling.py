@@ -54,17 +54,21 @@ class CompileJob:
         if not kernels:
             raise ValueError("launch() started no kernel")
         counts: dict[str, int] = {}
+        main = kernels[0]
         if self.count_instructions:
-            for kernel in kernels:
-                for kind, count in instruction_counts(kernel.compiled.asm).items():
+            each = [instruction_counts(kernel.compiled.asm) for kernel in kernels]
+            for found in each:
+                for kind, count in found.items():
                     counts[kind] = counts.get(kind, 0) + count
+            # What prepares or merges takes no products.
+            main = next((kernel for kernel, found in zip(kernels, each, strict=True) if found.get("mma")), main)
         self._compile_for_the_check(module)
         return CompileReport(
             binary_hash=_binary_hash(kernels, work),
             kernels=tuple(read_resources(k.compiled.asm, k.compiled.metadata) for k in kernels),
             seconds=seconds,
             instructions=tuple(sorted(counts.items())),
-            grid=kernels[0].grid,
+            grid=main.grid,
         )
 
     def _launch(self, module: Any, problem: Problem, tensors: Mapping[str, Any]) -> None:

@@ -22,7 +22,7 @@ from tuner.operators import Operator, get
 from tuner.precision import PrecisionProfile
 from tuner.problem import Problem
 
-_BLOCKS = {"BLOCK_M": "q_len", "BLOCK_N": "kv_len"}
+_BLOCKS = {"BLOCK_M": ("q_len", "max_len"), "BLOCK_N": ("kv_len", "max_kv_len")}
 _GUESSED_TILE = 64
 _WANTED = "give a Python file with a function launch that takes the operator's tensors, as a template's does"
 _SAID = ("CONFIG", "TILES", "MAX_TILES", "PRECISION")
@@ -80,11 +80,12 @@ class OwnKernel:
         tiles = _whole("TILES", {**self.said.get("TILES", {}), **parse_config_text(text)}, operator)
         most = _whole("MAX_TILES", self.said.get("MAX_TILES", {}), operator)
         guesses = []
-        for name, axis in _BLOCKS.items():
+        for name, axes in _BLOCKS.items():
             size = arguments.get(name)
-            if axis in problem.sizes and axis not in tiles and isinstance(size, int) and size > 0:
-                tiles[axis] = size
-                guesses.append(f"{axis} in tiles of {size} ({name})")
+            for axis in axes:
+                if axis in problem.sizes and axis not in tiles and isinstance(size, int) and size > 0:
+                    tiles[axis] = size
+                    guesses.append(f"{axis} in tiles of {size} ({name})")
         axis = operator.reduced_axis
         if axis not in tiles:
             blocks = [v for n, v in arguments.items() if "BLOCK" in n and type(v) is int and v > 0]
@@ -100,7 +101,7 @@ class OwnKernel:
         tf32 = bool(problem.settings.get("allow_tf32"))
         fields: dict[str, Value] = {"input": problem.dtype, "output": problem.dtype}
         fields["tiles"] = -(-problem.sizes[axis] // tiles[axis])
-        if axis == "kv_len":
+        if axis in _BLOCKS["BLOCK_N"]:
             fields |= {"p": problem.dtype, "dot": ("tf32" if tf32 else "ieee") if wide else "16bit"}
         said = {**self.said.get("PRECISION", {}), **parse_config_text(text)}
         for name, value in said.items():

@@ -47,7 +47,8 @@ class CompileReport:
     """A finished compilation. ``binary_hash`` covers the machine code, the grid and the launch arguments.
 
     Two configs with one ``binary_hash`` are the same program, and are timed once. ``instructions`` counts machine
-    instructions by kind, for the static estimate.
+    instructions by kind, for the static estimate. ``grid`` is the first kernel's, or, where instructions are counted,
+    that of the first one with matrix instructions, if there is one.
     """
 
     binary_hash: str

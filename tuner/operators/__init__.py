@@ -8,6 +8,7 @@ from tuner.errors import ProblemError
 from tuner.operators.attention_bwd import AttentionBackward
 from tuner.operators.attention_decode import AttentionDecode
 from tuner.operators.attention_fwd import AttentionForward
+from tuner.operators.attention_varlen import AttentionVarlen
 from tuner.operators.base import Operator, Option, OutputSpec, ShapeParameter
 from tuner.operators.cross_entropy import CrossEntropy
 from tuner.operators.cross_entropy_bwd import CrossEntropyBackward
@@ -32,6 +33,7 @@ _OPERATORS: dict[str, Operator] = {
         AttentionForward(),
         AttentionBackward(),
         AttentionDecode(),
+        AttentionVarlen(),
     )
 }
 

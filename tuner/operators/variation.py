@@ -109,6 +109,14 @@ def of_cache(sizes: Mapping[str, int], dtype: torch.dtype, device: str, seed: in
     return Variation(shifts, heads.signs)
 
 
+def of_packed(sizes: Mapping[str, int], dtype: torch.dtype, device: str, seed: int) -> Variation:
+    """As ``of_heads``, of sequences one after the other, [tokens, heads, head_dim], which stay where they are."""
+    heads = of_heads(sizes, dtype, device, seed)
+    (_, queries), (_, keys) = heads.shifts["q"], heads.shifts["k"]
+    shifts = {"q": (0, queries), "out": (0, queries), "lse": (queries,), "k": (0, keys), "v": (0, keys)}
+    return Variation(shifts, heads.signs)
+
+
 def _rolled(
     source: torch.Tensor, target: torch.Tensor, axis: int, by: int
 ) -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:

@@ -1,0 +1,236 @@
+"""Attention over packed sequences with ordinary masked loads: every GPU that Triton compiles for, any head_dim.
+
+The grid has as many tiles of queries as the longest sequence for every sequence and head; programs beyond the end of
+theirs leave at once. One program owns BLOCK_M queries of one head and keeps for each of them the running maximum m, the
+running sum l and the unnormalised output acc. For each tile of BLOCK_N keys, with x = q.k scaled: m_new = max(m,
+max(x)); alpha = exp(m - m_new); p = exp(x - m_new); l = l*alpha + sum(p); acc = acc*alpha + p.v. Tiles of keys that
+every query of the block sees take no mask and run in a loop of their own.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _attend(
+    acc,  # [BLOCK_M, HEAD_DIM_PADDED] fp32, unnormalised output
+    l,  # [BLOCK_M] fp32, running sum
+    m,  # [BLOCK_M] fp32, running maximum
+    q,  # [BLOCK_M, HEAD_DIM_PADDED]
+    k_ptr,  # [kv_len, HEAD_DIM] of this sequence and head
+    v_ptr,  # [kv_len, HEAD_DIM] of this sequence and head
+    k_stride_token,
+    v_stride_token,
+    last_key,  # [BLOCK_M], the last key that each query sees
+    kv_len,
+    start,  # a multiple of BLOCK_N
+    end,
+    qk_scale,
+    BLOCK_N: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    HEAD_DIM_PADDED: tl.constexpr,
+    MASKED: tl.constexpr,
+    IS_CAUSAL: tl.constexpr,
+    USE_EXP2: tl.constexpr,
+):
+    """Take the keys from ``start`` to ``end`` into acc, l and m."""
+    dim = tl.arange(0, HEAD_DIM_PADDED)[None, :]
+    for first_key in tl.range(start, end, BLOCK_N):
+        key = first_key + tl.arange(0, BLOCK_N)
+        k_tile = k_ptr + key.to(tl.int64)[:, None] * k_stride_token + dim
+        v_tile = v_ptr + key.to(tl.int64)[:, None] * v_stride_token + dim
+        if MASKED:
+            inside = (key < kv_len)[:, None] & (dim < HEAD_DIM)
+            k = tl.load(k_tile, mask=inside, other=0.0)
+        elif HEAD_DIM == HEAD_DIM_PADDED:
+            k = tl.load(k_tile)
+        else:
+            k = tl.load(k_tile, mask=dim < HEAD_DIM, other=0.0)
+        x = tl.dot(q, tl.trans(k), input_precision="ieee")
+        if MASKED:
+            if IS_CAUSAL:
+                visible = (key[None, :] <= last_key[:, None]) & (key[None, :] < kv_len)
+            else:
+                visible = key[None, :] < kv_len
+            x = tl.where(visible, x * qk_scale, float("-inf"))
+            m_new = tl.maximum(m, tl.max(x, axis=1))
+            # A query that has seen no key keeps m = -inf: subtract 0 instead, so that p and alpha are 0 and not NaN.
+            m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)
+            x = x - m_safe[:, None]
+        else:
+            # Scaling the maximum instead of x leaves one fused multiply-add an element. It takes qk_scale >= 0.
+            m_new = tl.maximum(m, tl.max(x, axis=1) * qk_scale)
+            m_safe = m_new
+            x = x * qk_scale - m_safe[:, None]
+        if USE_EXP2:
+            p = tl.exp2(x)
+            alpha = tl.exp2(m - m_safe)
+        else:
+            p = tl.exp(x)
+            alpha = tl.exp(m - m_safe)
+        l = l * alpha + tl.sum(p, axis=1)
+        acc = acc * alpha[:, None]
+        if MASKED:
+            # The keys after the last one are another sequence's, and may hold what times 0 is NaN.
+            v = tl.load(v_tile, mask=inside, other=0.0)
+        elif HEAD_DIM == HEAD_DIM_PADDED:
+            v = tl.load(v_tile)
+        else:
+            v = tl.load(v_tile, mask=dim < HEAD_DIM, other=0.0)
+        acc = tl.dot(p.to(v.dtype), v, acc, input_precision="ieee")
+        m = m_new
+    return acc, l, m
+
+
+@triton.jit(do_not_specialize=["lse_stride_head", "heads", "group", "tiles_m"])
+def attention_varlen_kernel(
+    q_ptr,  # [total_q, heads, HEAD_DIM], unit stride along HEAD_DIM, as the next three
+    k_ptr,  # [total_kv, heads / group, HEAD_DIM]
+    v_ptr,  # [total_kv, heads / group, HEAD_DIM]
+    cu_q_ptr,  # [batch + 1] int32, where each sequence's queries begin
+    cu_kv_ptr,  # [batch + 1] int32, where each sequence's keys begin
+    out_ptr,  # [total_q, heads, HEAD_DIM]
+    lse_ptr,  # [heads, total_q] fp32, natural logarithm of the sum of exponentials
+    q_stride_token,
+    q_stride_head,
+    k_stride_token,
+    k_stride_head,
+    v_stride_token,
+    v_stride_head,
+    out_stride_token,
+    out_stride_head,
+    lse_stride_head,
+    heads,
+    group,  # query heads for each key/value head
+    tiles_m,  # tiles of queries in the longest sequence
+    qk_scale,  # at least 0; times log2(e) where USE_EXP2
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    HEAD_DIM_PADDED: tl.constexpr,
+    IS_CAUSAL: tl.constexpr,
+    USE_EXP2: tl.constexpr,
+    LAST_FIRST: tl.constexpr,
+):
+    """One program attends BLOCK_M queries of one sequence and head to all keys that they see."""
+    LN2: tl.constexpr = 0.6931471805599453
+    work = tl.program_id(0)
+    tile_m = work % tiles_m
+    head = (work // tiles_m % heads).to(tl.int64)
+    sequence = work // tiles_m // heads
+    q_start = tl.load(cu_q_ptr + sequence)
+    q_len = tl.load(cu_q_ptr + sequence + 1) - q_start
+    kv_start = tl.load(cu_kv_ptr + sequence)
+    kv_len = tl.load(cu_kv_ptr + sequence + 1) - kv_start
+    if tile_m * BLOCK_M < q_len:
+        if LAST_FIRST:
+            # Under causal the last tiles see most keys.
+            tile_m = (q_len + BLOCK_M - 1) // BLOCK_M - 1 - tile_m
+        kv_head = head // group
+        k_head = k_ptr + kv_start.to(tl.int64) * k_stride_token + kv_head * k_stride_head
+        v_head = v_ptr + kv_start.to(tl.int64) * v_stride_token + kv_head * v_stride_head
+        query = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
+        token = q_start.to(tl.int64) + query
+        dim = tl.arange(0, HEAD_DIM_PADDED)[None, :]
+        inside = (query < q_len)[:, None] & (dim < HEAD_DIM)
+        q_row = q_ptr + token * q_stride_token + head * q_stride_head
+        q = tl.load(q_row[:, None] + dim, mask=inside, other=0.0)
+
+        # Bottom-right aligned: query i sees the keys up to i + kv_len - q_len.
+        diagonal = kv_len - q_len
+        last_key = query + diagonal
+        if IS_CAUSAL:
+            unmasked = tl.minimum(tile_m * BLOCK_M + diagonal + 1, kv_len)
+            end = tl.minimum(tl.minimum((tile_m + 1) * BLOCK_M, q_len) + diagonal, kv_len)
+        else:
+            unmasked = kv_len
+            end = kv_len
+        # Whole tiles of keys that every query sees; then those that some query sees, or that are cut off.
+        unmasked = tl.maximum(unmasked, 0) // BLOCK_N * BLOCK_N
+
+        m = tl.full([BLOCK_M], float("-inf"), tl.float32)
+        l = tl.zeros([BLOCK_M], tl.float32)
+        acc = tl.zeros([BLOCK_M, HEAD_DIM_PADDED], tl.float32)
+        acc, l, m = _attend(
+            acc, l, m, q, k_head, v_head, k_stride_token, v_stride_token, last_key, kv_len, 0, unmasked, qk_scale,
+            BLOCK_N=BLOCK_N, HEAD_DIM=HEAD_DIM, HEAD_DIM_PADDED=HEAD_DIM_PADDED, MASKED=False, IS_CAUSAL=IS_CAUSAL,
+            USE_EXP2=USE_EXP2,
+        )  # fmt: skip
+        acc, l, m = _attend(
+            acc, l, m, q, k_head, v_head, k_stride_token, v_stride_token, last_key, kv_len, unmasked, end, qk_scale,
+            BLOCK_N=BLOCK_N, HEAD_DIM=HEAD_DIM, HEAD_DIM_PADDED=HEAD_DIM_PADDED, MASKED=True, IS_CAUSAL=IS_CAUSAL,
+            USE_EXP2=USE_EXP2,
+        )  # fmt: skip
+
+        # Only a query without any visible key has l = 0: its output is 0 and its log-sum-exp -inf.
+        l_safe = tl.where(l == 0.0, 1.0, l)
+        out = (acc / l_safe[:, None]).to(out_ptr.dtype.element_ty)
+        if USE_EXP2:
+            lse = (m + tl.log2(l_safe)) * LN2
+        else:
+            lse = m + tl.log(l_safe)
+        out_row = out_ptr + token * out_stride_token + head * out_stride_head
+        tl.store(out_row[:, None] + dim, out, mask=inside)
+        tl.store(lse_ptr + head * lse_stride_head + token, lse, mask=query < q_len)
+
+
+def launch(
+    q,
+    k,
+    v,
+    cu_seqlens_q,
+    cu_seqlens_kv,
+    out,
+    lse,
+    *,
+    scale,
+    max_len,
+    IS_CAUSAL,
+    USE_EXP2,
+    LAST_FIRST,
+    BLOCK_M,
+    BLOCK_N,
+    num_warps,
+    num_stages,
+):
+    """Write softmax(scale q.k) v of each sequence into ``out`` and the log-sum-exp into ``lse``.
+
+    q, out [total_q, heads, head_dim]; k, v [total_kv, kv_heads, head_dim]; cu_seqlens_q, cu_seqlens_kv [batch + 1]
+    int32, where the sequences begin and, last, the end; lse [heads, total_q] fp32. Any strides, but 1 along head_dim
+    and the tokens of lse. No sequence has more than ``max_len`` queries. ``scale`` is at least 0.
+    """
+    LOG2E = 1.4426950408889634
+    heads, head_dim = q.shape[1:]
+    batch = cu_seqlens_q.shape[0] - 1
+    tiles_m = triton.cdiv(max_len, BLOCK_M)
+    attention_varlen_kernel[(tiles_m * heads * batch,)](
+        q,
+        k,
+        v,
+        cu_seqlens_q,
+        cu_seqlens_kv,
+        out,
+        lse,
+        q.stride(0),
+        q.stride(1),
+        k.stride(0),
+        k.stride(1),
+        v.stride(0),
+        v.stride(1),
+        out.stride(0),
+        out.stride(1),
+        lse.stride(0),
+        heads,
+        heads // k.shape[1],
+        tiles_m,
+        scale * LOG2E if USE_EXP2 else scale,
+        BLOCK_M=BLOCK_M,
+        BLOCK_N=BLOCK_N,
+        HEAD_DIM=head_dim,
+        HEAD_DIM_PADDED=triton.next_power_of_2(head_dim),
+        IS_CAUSAL=IS_CAUSAL,
+        USE_EXP2=USE_EXP2,
+        LAST_FIRST=LAST_FIRST,
+        num_warps=num_warps,
+        num_stages=num_stages,
+    )
