@@ -23,7 +23,7 @@ from typing import Any
 
 STEPS = ("tests", "speed", "tune", "compare", "peers", "package", "autotune", "alarms")
 # Operators, or families of them, with a comparison of their own, which tunes first; its table is in its log.
-PEERS = ("cross_entropy", "rows", "softmax_topk", "attention_bwd", "attention_decode")
+PEERS = ("cross_entropy", "rows", "softmax_topk", "attention_bwd", "attention_decode", "attention_varlen")
 
 
 def run(name: str, command: list[str], folder: Path, limit_s: float) -> bool:

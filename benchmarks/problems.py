@@ -18,6 +18,15 @@ ATTENTION = [
 # batch, kv_len, page_size (0: not in pages); 32 query and 8 key/value heads of 128
 DECODE = [(batch, kv_len, 0) for batch in (1, 8, 64) for kv_len in (4096, 32768, 131072)]
 DECODE += [(64, 4096, 16), (8, 32768, 64)]
+# batch, longest sequence's queries and keys, how lengths are spread, causal; 32 query and 8 key/value heads of 128
+VARLEN = [
+    (16, 4096, 4096, "equal", True),
+    (32, 8192, 8192, "uniform", True),
+    (32, 8192, 8192, "skewed", True),
+    (256, 2048, 2048, "skewed", True),
+    (32, 8192, 8192, "skewed", False),
+    (32, 512, 16384, "skewed", True),
+]
 
 # rows, cols, k
 TOPK = [(4096, 1024, 8), (4096, 32768, 8), (8192, 131072, 8), (64, 131072, 8), (4, 131072, 8)]
@@ -57,6 +66,14 @@ def decode_problem(batch: int, kv_len: int, page_size: int, dtype: str = "bf16")
     """One new token of each sequence over its cache."""
     shape = {"batch": batch, "heads": 32, "kv_heads": 8, "kv_len": kv_len, "head_dim": 128, "page_size": page_size}
     return tuner.make_problem("attention_decode", shape, dtype)
+
+
+def varlen_problem(
+    batch: int, max_len: int, max_kv_len: int, lengths: str, causal: bool, dtype: str = "bf16"
+) -> Problem:
+    """Attention over packed sequences."""
+    shape = {"batch": batch, "heads": 32, "kv_heads": 8, "max_len": max_len, "max_kv_len": max_kv_len, "head_dim": 128}
+    return tuner.make_problem("attention_varlen", shape, dtype, {"causal": causal, "lengths": lengths})
 
 
 def cross_entropy_problem(rows: int, cols: int, operator: str = "cross_entropy", dtype: str = "bf16") -> Problem:

@@ -17,15 +17,20 @@ ATTENTION = (
 GRADIENTS = ("attention_bwd", *ATTENTION[1:])
 DECODE = ("attention_decode", {"batch": 8, "heads": 8, "kv_heads": 2, "q_len": 2, "kv_len": 1500, "head_dim": 64}, {})
 PAGES = ("attention_decode", {**DECODE[1], "page_size": 64}, {})
+PACKED = (
+    "attention_varlen",
+    {"batch": 20, "heads": 8, "kv_heads": 2, "max_len": 1000, "head_dim": 64},
+    {"causal": True, "lengths": "skewed"},
+)
 
 
 @pytest.mark.parametrize(
     ("operator", "shape", "options"),
-    [SOFTMAX, ATTENTION, GRADIENTS, DECODE, PAGES],
-    ids=["softmax", "attention_fwd", "attention_bwd", "attention_decode", "pages"],
+    [SOFTMAX, ATTENTION, GRADIENTS, DECODE, PAGES, PACKED],
+    ids=["softmax", "attention_fwd", "attention_bwd", "attention_decode", "pages", "attention_varlen"],
 )
 def test_a_study_ends_with_a_measured_winner_that_was_compiled_ahead(
-    operator: str, shape: dict[str, int], options: dict[str, bool], database: str
+    operator: str, shape: dict[str, int], options: dict[str, bool | str], database: str
 ) -> None:
     problem = tuner.make_problem(operator, shape, "bf16", options)
     result = tuner.tune(problem, trials=24, db=database, gpu=True)
