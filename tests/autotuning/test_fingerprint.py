@@ -6,6 +6,8 @@ import collections
 import dataclasses
 import enum
 import functools
+import logging
+import os
 import subprocess
 import sys
 import threading
@@ -13,7 +15,10 @@ from pathlib import Path
 
 import pytest
 import torch
+import triton
 
+import tuner
+from tests.autotuning import kernels
 from tests.programs import environment
 from tuner.autotuning.fingerprint import fingerprint
 from tuner.loading import load_source
@@ -213,6 +218,46 @@ def test_values_are_told_apart_by_type_and_contents(one, other):
     assert found[0] != found[1] and found[0] == found[2]
 
 
+class Lazy:
+    def __init__(self):
+        self.gain = 2.0
+
+    def __getattr__(self, name):
+        raise RuntimeError(f"no {name}")
+
+
+LOG = logging.getLogger(__name__)
+MODULE_OF_WEIGHTS = torch.nn.Linear(2, 2)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda n: triton.cdiv(n, triton.next_power_of_2(n)),
+        lambda x: torch.nn.functional.scaled_dot_product_attention(x, x, x),
+        lambda x: torch.einsum("ij,jk->ik", x, x),
+        lambda x: x.to(torch.float8_e4m3fn).float(),
+        lambda x: LOG.info("called") or MODULE_OF_WEIGHTS(x),
+        torch.compile(lambda x: x + 1),
+        torch.no_grad()(lambda x: x + 1),
+        triton.heuristics({"EVEN": lambda args: args["n"] % 2 == 0})(kernels.through_helper),
+        tuner.autotune({"BLOCK": [1, 2]}, key=["n"])(kernels.twice),
+        kernels.product,
+    ],
+    ids=["cdiv", "attention", "einsum", "fp8", "log and module", "compiled", "no_grad", "heuristics", "tuned", "dot"],
+)
+def test_what_references_kernels_and_heuristics_are_made_of_is_known(function):
+    found = fingerprint(reference=function)
+    assert found.lasting, found.unknown
+    assert found == fingerprint(reference=function)
+
+
+def test_what_raises_when_it_is_looked_at_is_unknown_and_no_error():
+    lazy = Lazy()
+    found = fingerprint(reference=lambda x: lazy)
+    assert found.unknown == "reference, lazy: it cannot be read (RuntimeError)"
+
+
 def test_what_refers_to_itself_has_one_too():
     def down(n):
         return 0 if n == 0 else down(n - 1)
@@ -224,6 +269,10 @@ def test_what_refers_to_itself_has_one_too():
 
 def _opens(x):
     return open(x)
+
+
+def _reads_the_environment(x):
+    return os.environ["HOME"]
 
 
 def _evaluates(x):
@@ -238,10 +287,11 @@ def _evaluates(x):
         (torch.empty(1 << 25, dtype=torch.uint8), "a torch.Tensor keeps what it is where it cannot be read"),
         (_opens, "open: it uses io.open"),
         (_evaluates, "eval: it uses eval"),
+        (_reads_the_environment, "os.environ: it depends on environment variables"),
         ({frozenset([print])}, "a set of other things than plain data"),
-        (list(range(20)) and [[i] for i in range(20_000)], "more than 10000 objects are reached"),
+        ([[i] for i in range(20_000)], "more than 10000 objects are reached"),
     ],
-    ids=["lock", "generator", "large tensor", "open", "eval", "set", "many"],
+    ids=["lock", "generator", "large tensor", "open", "eval", "environment", "set", "many"],
 )
 def test_what_cannot_be_known_is_said_and_holds_in_this_process_alone(monkeypatch, value, why):
     def reference(x_ptr):

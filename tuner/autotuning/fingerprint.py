@@ -22,6 +22,7 @@ import enum
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import os
 import secrets
 import types
@@ -105,6 +106,8 @@ class _Walk:
             self._walk(value, where)
         except RecursionError:
             self._give_up(where, "it is nested too deep")
+        except Exception as error:  # a property or a lazy module may raise anything when it is looked at
+            self._give_up(where, f"it cannot be read ({type(error).__name__})")
 
     def _give_up(self, where: str, why: str) -> None:
         self.words("unknown", where)
@@ -115,11 +118,17 @@ class _Walk:
         if is_jit_function(value):
             self.words("jit", *(f"{name}={getattr(value, name, None)}" for name in ("noinline", "do_not_specialize")))
             self.visit(value.fn, where)
+        elif _is_tritons(value):
+            self.words("of triton", type(value).__name__)
+            self.visit(value.fn, where)
         elif known is not None:
             known(self, value, where)
+        elif isinstance(value, type(os.environ)):
+            self._give_up(where, "it depends on environment variables")
         elif _is_tuner_of_kernels(value):
             self.words("kernel", type(value).__name__)
-            for name in ("fn", "values", "configs"):
+            searched = getattr(value, "choices", None) is not None  # then its configs are what it found last
+            for name in ("fn", "values", "choices" if searched else "configs"):
                 self.visit(getattr(value, name, None), where)
         else:
             self._instance(value, where)
@@ -234,7 +243,7 @@ class _Walk:
 
     def _mapping(self, value: Mapping[Any, Any], where: str) -> None:
         self._kind(value, where)
-        for key, item in value.items():
+        for key, item in list(value.items()):
             self.visit(key, where)
             self.visit(item, f"{where}[{key!r}]" if isinstance(key, str | int) else where)
 
@@ -273,6 +282,11 @@ class _Walk:
         for name, item in state.items():
             self.words(name)
             self.visit(item, f"{where}.{name}")
+
+
+def _is_tritons(value: Any) -> bool:
+    """What a decorator of Triton's makes of a function that the host calls too, such as ``triton.cdiv``."""
+    return library_of(type(value).__module__).startswith("triton ") and inspect.isfunction(getattr(value, "fn", None))
 
 
 def _is_tuner_of_kernels(value: Any) -> bool:

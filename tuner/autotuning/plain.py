@@ -6,6 +6,7 @@ import datetime
 import decimal
 import fractions
 import hashlib
+import logging
 import pathlib
 import re
 import sys
@@ -35,6 +36,8 @@ def plain_words(value: Any) -> str | None:
         return f"{kind.__name__} {value!r}"
     if kind is bytearray:
         return f"bytearray {bytes(value)!r}"
+    if isinstance(value, logging.Logger):
+        return f"logger {value.name}"  # it says something, and decides nothing
     if isinstance(value, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
         return f"operator {value}" if str(value).startswith(_OPERATORS_OF_TORCH) else None
     if isinstance(value, torch.Tensor) and kind in (torch.Tensor, torch.nn.Parameter):
