@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import torch
+
+SMALL_EVERYWHERE = "small everywhere"
+_SMALL, _MANY = 2.0**-8, 1 / 64  # an error relative to the largest element, and a share of the elements
 
 _FACTORS = {
     math.log2(math.e): "log2(e): a base-2 value where a natural one belongs",
@@ -26,7 +30,7 @@ def describe(got: torch.Tensor, expected: torch.Tensor, wrong: torch.Tensor) -> 
         return f"{kind} at {int(pattern.sum())} of {total} elements{_where(pattern)}"
     if bool((got == 0).all()):
         return "every element is zero"
-    text = f"{count} of {total} elements beyond the bound{_where(wrong)}"
+    text = f"{count} of {total} elements beyond the bound{_where(wrong)}{_small_everywhere(got, expected, wrong)}"
     factor = _constant_factor(got, expected, wrong)
     if factor:
         return f"wrong by a constant factor {factor}; {text}"
@@ -49,16 +53,33 @@ def _constant_factor(got: torch.Tensor, expected: torch.Tensor, wrong: torch.Ten
     return f"{middle:.6g}" if short == "1" else short
 
 
+def _small_everywhere(got: torch.Tensor, expected: torch.Tensor, wrong: torch.Tensor) -> str:
+    """That the error is small and of no certain elements, where it is so."""
+    finite = torch.isfinite(expected)
+    largest = float(expected[finite].abs().max()) if bool(finite.any()) else 0.0
+    error = float((got - expected)[wrong].abs().max())
+    spread = all(2 * (last - first) >= size for _, first, last, size in _extents(wrong))
+    if int(wrong.sum()) < _MANY * wrong.numel() or not spread or not 0.0 < error <= _SMALL * largest:
+        return ""
+    return f", {SMALL_EVERYWHERE}: at most 2^{math.log2(error / largest):.1f} of the largest element"
+
+
 def _where(wrong: torch.Tensor) -> str:
     """What the wrong elements have in common along the last two axes, if anything."""
     notes = []
+    for name, first, last, size in _extents(wrong):
+        if first > 0 or last < size - 1:
+            notes.append(f"{name} {first} to {last} of {size}" if first != last else f"{name[:-1]} {first} of {size}")
+    return f" (only {', '.join(notes)})" if notes else ""
+
+
+def _extents(wrong: torch.Tensor) -> Iterator[tuple[str, int, int, int]]:
+    """Of the last two axes, where they have four places or more: the name, the first and the last place with a wrong
+    element, and how many there are."""
     for axis, name in ((-1, "columns"), (-2, "rows")):
         if wrong.dim() < -axis or wrong.shape[axis] < 4:
             continue
         others = [a for a in range(wrong.dim()) if a != wrong.dim() + axis]
         hit = wrong.any(dim=others) if others else wrong
         places = hit.nonzero()[:, 0]
-        first, last, size = int(places[0]), int(places[-1]), wrong.shape[axis]
-        if first > 0 or last < size - 1:
-            notes.append(f"{name} {first} to {last} of {size}" if first != last else f"{name[:-1]} {first} of {size}")
-    return f" (only {', '.join(notes)})" if notes else ""
+        yield name, int(places[0]), int(places[-1]), wrong.shape[axis]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from tuner.check_plan import CheckPlan, PlannedCheck, profile_at
 from tuner.checking import check
+from tuner.diagnosis import SMALL_EVERYWHERE
 from tuner.operators.base import Operator
 from tuner.precision import PrecisionProfile
 from tuner.reference_cache import ReferenceCache
@@ -78,6 +79,8 @@ class Suspect:
             said.append(f"NaN rows: {_NAN_BY_FAMILY.get(family, '0/0, inf - inf, or a read past the end of an input')}")
         if "constant factor" in reason:
             said.append(f"a constant factor: {reason.partition('constant factor ')[2].partition(';')[0]}")
+        if SMALL_EVERYWHERE in reason:
+            said.append(self.operator.coarse_arithmetic)
         return said + [cause for pattern, cause in _BY_REASON if pattern in reason][:1]
 
     def _from_tiles(self) -> list[str]:

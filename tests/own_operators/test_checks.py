@@ -73,7 +73,9 @@ def test_families_differ_as_they_say_and_are_the_same_each_time(write):
     operator = find(write())
     problem = operator.problem({"rows": 40, "cols": 33}, "fp32")
     drawn = {name: operator.make_inputs(problem, name, 7, "cpu")["x"] for name in operator.families(problem)}
-    assert list(drawn) == ["randn", "uniform", "huge", "tiny", "offset", "one", "spiky"]
+    assert list(drawn) == [
+        "randn", "uniform", "huge", "tiny", "offset", "one", "spiky", "outlier", "constant", "blank", "zeros"
+    ]  # fmt: skip
     assert torch.equal(drawn["randn"], operator.make_inputs(problem, "randn", 7, "cpu")["x"])
     assert not torch.equal(drawn["randn"], operator.make_inputs(problem, "randn", 8, "cpu")["x"])
     assert drawn["uniform"].min() >= 0.0 and drawn["uniform"].max() <= 1.0 and drawn["uniform"].std() > 0.25
@@ -81,17 +83,29 @@ def test_families_differ_as_they_say_and_are_the_same_each_time(write):
     assert torch.equal(drawn["one"], torch.ones(40, 33))
     assert (drawn["spiky"] != 0).sum(dim=1).tolist() == [1] * 40
     assert (drawn["spiky"] != 0).any(dim=0).sum() > 25  # over the rows nearly every column is decisive
+    assert sorted(drawn["outlier"][drawn["outlier"].abs() > 100].tolist()) == [-256.0] * 20 + [256.0] * 20
+    assert (drawn["constant"] == drawn["constant"][:, :1]).all() and len(drawn["constant"].unique()) == 40
+    assert (drawn["blank"] == 0).all(dim=1).nonzero()[:, 0].tolist() == list(range(0, 40, 3))
+    assert not drawn["zeros"].any()
     with pytest.raises(ProblemError, match="has no input family 'none'; it has randn, uniform"):
         operator.make_inputs(problem, "none", 0, "cpu")
 
 
 def test_families_of_ones_own_come_after_the_generic_one_and_shipped_ones_can_be_dropped():
     declared = grouped(families={"zeros": lambda inputs: inputs["x"].zero_()}, without=("huge", "one"))
-    assert names(declared) == ("randn", "zeros", "uniform", "tiny", "offset", "spiky")
+    assert names(declared) == ("randn", "zeros", "uniform", "tiny", "offset", "spiky", "outlier", "constant", "blank")
     problem = tuner.Problem("grouped", (("rows", 3), ("top", 2), ("groups", 4), ("cols", 5)), "fp16")
     made = make(declared, problem, "zeros", 0, "cpu")
     assert made["x"].dtype is torch.float16 and not made["x"].any()
     assert made["w"].dtype is torch.float32 and made["ids"].dtype is torch.int32 and made["ids"].max() > 0
+
+
+def test_what_is_not_finite_is_tried_where_the_file_says_that_it_is_defined():
+    assert "nonfinite" not in names(grouped()) and names(grouped(nonfinite=True))[-1] == "nonfinite"
+    problem = tuner.Problem("grouped", (("rows", 6), ("top", 2), ("groups", 4), ("cols", 7)), "fp32")
+    x = make(grouped(nonfinite=True), problem, "nonfinite", 0, "cpu")["x"]
+    assert x.isnan().nonzero().tolist() == [[0, 6], [2, 0], [5, 6]]
+    assert (x == torch.inf).nonzero().tolist() == [[3, 3]] and (x == -torch.inf).nonzero().tolist() == [[4, 3]]
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32"])

@@ -99,6 +99,8 @@ class Operator(ABC):
     further_families: tuple[str, ...] = ()
     # What launch() takes: inputs, then outputs.
     tensor_names: tuple[str, ...]
+    # What an error may come from that is small and everywhere.
+    coarse_arithmetic: ClassVar[str] = "arithmetic that is coarser than the config's precision declares"
     # Of an operator that a user's file declares: its search space.
     space_path: Path | None = None
 

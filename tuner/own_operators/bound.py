@@ -11,7 +11,8 @@ is what sums over the reduced axis (n elements; c(n) = min(n, 4 sqrt(n)), Higham
 Algorithms, 2nd ed., section 1.5, for the notion). How far the result moves is found by moving the inputs: by random
 signs, and each input as a whole. The root mean square of the random moves estimates sqrt(sum (h x_j dy/dx_j)^2); LAMBDA
 times it stands for the sum's tail, and the whole moves for sums of one sign. To that come 8 roundings of the result in
-fp32, for what follows the sums (a root, a division, a product or two).
+fp32, for what follows the sums (a root, a division, a product or two). To either E come the errors that the file
+accepts of functions (``functions``).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import torch
 from tuner.numerics import FORMATS, LAMBDA
 from tuner.operators.reference import OutputReference, Reference
 from tuner.operators.tensors import TORCH_DTYPES
+from tuner.own_operators import functions
 from tuner.own_operators.declaration import OwnOperator, Units
 from tuner.precision import PrecisionProfile
 
@@ -90,9 +92,10 @@ def reference(
         errors = answers(declared, call, "bound", (given,), {**wide, **numbers})
     else:
         errors = _moved(at, wide, expected, given.summed(terms) + given.input)
+    accepted = functions.errors(lambda: at(wide), expected, declared.functions)
     outputs = {}
     for name, y in expected.items():
-        out, error = FORMATS[formats[name]], errors[name].abs()
+        out, error = FORMATS[formats[name]], errors[name].abs() + accepted[name]
         size, error = y.abs().nan_to_num(0.0, 0.0, 0.0), error.nan_to_num(0.0, 0.0, 0.0)
         bound = error + out.u * (size + error) + out.eta
         variance = (out.u * size) ** 2 / 3 + error**2 + out.eta**2 if terms >= _RMS_TERMS else None

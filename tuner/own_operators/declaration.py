@@ -18,6 +18,8 @@ if TYPE_CHECKING:  # torch is heavy; the annotations are for readers and type ch
     Answer = torch.Tensor | Mapping[str, torch.Tensor]
 
 INTEGER_DTYPES = ("int32", "int64")
+APPROXIMATED = ("cos", "erf", "exp", "exp2", "log", "log2", "rsqrt", "sigmoid", "silu", "sin", "sqrt", "tanh")
+"""Functions of torch that ``OwnOperator.functions`` may give an error."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,9 @@ class OwnOperator:
     answers; without it the bound follows from the declared precision (docs/own_operators.md). ``draw(inputs, sizes,
     generator)`` changes freshly drawn inputs in place (integers are 0): give it for integers. ``families``: further
     input families, each a function that changes standard normal inputs in place; ``without`` drops shipped ones.
+    ``nonfinite``: what inputs with NaN and infinities give is defined, by ``reference``, and is checked too.
+    ``functions``: relative errors that are accepted of functions that ``reference`` calls, by the names of
+    ``APPROXIMATED``, as in ``{"tanh": 2.0**-10.5}``; what they do to the outputs is added to the bound.
 
     ``space``: the search space's YAML, beside the file.
     """
@@ -116,6 +121,8 @@ class OwnOperator:
     draw: Callable[[dict[str, torch.Tensor], Mapping[str, int], torch.Generator], None] | None = None
     families: Mapping[str, Callable[[dict[str, torch.Tensor]], None]] = field(default_factory=dict)
     without: tuple[str, ...] = ()
+    nonfinite: bool = False
+    functions: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Raises ``ProblemError`` where it cannot be an operator."""
@@ -148,6 +155,16 @@ class OwnOperator:
         strange = [dtype for dtype in self.dtypes if dtype not in TENSOR_DTYPES]
         if strange or not self.dtypes:
             raise ProblemError(f"{self.name}: dtypes must be of {listed(TENSOR_DTYPES)}, but got {self.dtypes!r}")
+        for name, error in self.functions.items():
+            if name not in APPROXIMATED:
+                raise ProblemError(
+                    f"{self.name}: functions names {name!r}{did_you_mean(name, APPROXIMATED)}; it takes "
+                    f"{listed(APPROXIMATED)}"
+                )
+            if isinstance(error, bool) or not isinstance(error, int | float) or not 0.0 < error < 1.0:
+                raise ProblemError(
+                    f"{self.name}: functions: {name} must be a relative error above 0 and below 1, but got {error!r}"
+                )
         if any(self._is_integer(spec) for spec in self.tensors.values()) and self.draw is None:
             raise ProblemError(f"{self.name}: has integer inputs, so it needs draw(inputs, sizes, generator)")
 

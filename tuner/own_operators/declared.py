@@ -33,6 +33,11 @@ class DeclaredOperator(Operator):
     ``digest``: the SHA-256, in hex, of what the declaration needs of its file; the kernels are not part of it.
     """
 
+    coarse_arithmetic = (
+        "arithmetic that is coarser than declared; if it is a fast tanh, exp or such, and accepted, declare its error, "
+        "as in functions={'tanh': 2.0**-10.5}"
+    )
+
     def __init__(self, declared: OwnOperator, path: Path, digest: str) -> None:
         self.declared, self.path, self.digest = declared, path, digest
         self.name = f"{declared.name}@{digest[:_NAME_DIGITS]}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from tuner.errors import ProblemError
+from tuner.naming import listed
 from tuner.precision import PrecisionProfile
 from tuner.problem import Problem
 
@@ -37,9 +38,18 @@ def _answers(
     operator: DeclaredOperator, small: Problem, inputs: Mapping[str, torch.Tensor], profile: PrecisionProfile
 ) -> None:
     from tuner.own_operators.bound import answers, units
+    from tuner.own_operators.functions import moved
 
     wide = {name: t.double() if t.is_floating_point() else t for name, t in inputs.items()}
     named = {**wide, **small.settings}
+    with moved(operator.declared.functions) as watched:
+        answers(operator.declared, operator.call, "reference", (), named)
+    silent = [name for name in operator.declared.functions if name not in watched.called]
+    if silent:
+        raise ProblemError(
+            f"{operator.path}: {operator.declared.name}: functions gives {listed(silent)} an error, but reference() "
+            f"does not call torch.{silent[0]}; write the definition out with it, or leave it out of functions"
+        )
     asked = [("reference", ())]
     if operator.declared.bound is not None:
         asked.append(("bound", (units(profile, small.dtype),)))  # type: ignore[arg-type]
