@@ -219,11 +219,11 @@ def test_values_are_told_apart_by_type_and_contents(one, other):
 
 
 class Lazy:
-    def __init__(self):
-        self.gain = 2.0
+    """As proxies for what is there only later are."""
 
-    def __getattr__(self, name):
-        raise RuntimeError(f"no {name}")
+    @property
+    def __class__(self):
+        raise RuntimeError("nothing is bound yet")
 
 
 LOG = logging.getLogger(__name__)

@@ -89,24 +89,21 @@ class _Walk:
         return self._hash.hexdigest()
 
     def visit(self, value: Any, where: str) -> None:
-        plain = plain_words(value)
-        if plain is not None:
-            self.words(plain)
-            return
-        number = self._numbers.get(id(value))
-        if number is not None:
-            self.words("seen", str(number))
-            return
-        self._numbers[id(value)] = len(self._kept)
-        self._kept.append(value)
-        if len(self._kept) > MOST_OBJECTS:
-            self._give_up(where, f"more than {MOST_OBJECTS} objects are reached")
-            return
         try:
-            self._walk(value, where)
+            plain = plain_words(value)
+            if plain is not None:
+                self.words(plain)
+            elif id(value) in self._numbers:
+                self.words("seen", str(self._numbers[id(value)]))
+            elif len(self._kept) == MOST_OBJECTS:
+                self._give_up(where, f"more than {MOST_OBJECTS} objects are reached")
+            else:
+                self._numbers[id(value)] = len(self._kept)
+                self._kept.append(value)
+                self._walk(value, where)
         except RecursionError:
             self._give_up(where, "it is nested too deep")
-        except Exception as error:  # a property or a lazy module may raise anything when it is looked at
+        except Exception as error:  # a proxy or a lazy module may raise anything when it is looked at
             self._give_up(where, f"it cannot be read ({type(error).__name__})")
 
     def _give_up(self, where: str, why: str) -> None:
