@@ -17,6 +17,7 @@ from tuner.constants import literal
 from tuner.errors import TemplateError
 from tuner.fixing import fix
 from tuner.fold import blank_lines, fold, leading_lines, with_leading
+from tuner.optional_parameters import remove_optional
 from tuner.switches import find_uses
 from tuner.template import Template
 from tuner.triton_api import resolve
@@ -45,7 +46,7 @@ def _render(template: Template, items: tuple[tuple[str, str, Value], ...], trito
             raise TemplateError(f"{template.path}:1: the switch {name}: {error}; choose a finite value") from error
     uses = find_uses(template, switches)
     module = cst.parse_module(spaced(template.source))
-    module = remove_unused(fold(fix(module, uses)), template.source)
+    module = _without_unused(fold(fix(module, uses)), template.source)
     module, spelling = resolve(module, template, triton_version)
     source = module.visit(_Tidy()).code
     source = source if source.endswith("\n") else source + "\n"
@@ -61,6 +62,16 @@ def _render(template: Template, items: tuple[tuple[str, str, Value], ...], trito
         source=source,
         exp2=spelling,
     )
+
+
+def _without_unused(module: cst.Module, before: str) -> cst.Module:
+    """``module`` less the names and optional parameters that ``before`` used and ``module`` does not."""
+    while True:
+        module = remove_unused(module, before)
+        fewer = remove_optional(module, before)
+        if fewer is module:
+            return module
+        module = fewer
 
 
 _SPACED = frozenset(keyword.kwlist) - {"True", "False", "None", "lambda", "print"}

@@ -1,0 +1,105 @@
+"""Removes the parameters that a rendering has no use for: those with the default None that only a dead branch read.
+
+In ``launch`` they stand before the ``*``: tensors and numbers that the operator gives where a problem has them. With a
+parameter goes what the file's own calls pass for it, which must be by keyword.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+
+import libcst as cst
+
+from tuner.fixing import without
+from tuner.switches import callee_name
+
+_Names = Mapping[str, set[str]]
+"""By module-level function, names of its parameters."""
+
+
+def remove_optional(module: cst.Module, before: str) -> cst.Module:
+    """``module`` less the optional parameters that ``before`` read and ``module`` does not; itself where none is."""
+    tree = ast.parse(module.code)
+    read_before = {f.name: _read(f) for f in _functions(ast.parse(before))}
+    gone = {
+        function.name: names
+        for function in _functions(tree)
+        if (names := (_optional(function) & read_before.get(function.name, set())) - _read(function))
+    }
+    for name in [name for name in gone if _is_referred_to(tree, name)]:
+        del gone[name]
+    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        callee = callee_name(call.func)
+        if callee in gone:
+            gone[callee] -= _hidden(call, next(f for f in _functions(tree) if f.name == callee))
+    return module.visit(_Remove(gone)) if any(gone.values()) else module
+
+
+def _functions(tree: ast.Module) -> list[ast.FunctionDef]:
+    return [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+
+
+def _optional(function: ast.FunctionDef) -> set[str]:
+    """The parameters with the default None; of ``launch`` those before the ``*``."""
+    arguments = function.args
+    positional = [*arguments.posonlyargs, *arguments.args]
+    pairs = list(zip(reversed(positional), reversed(arguments.defaults), strict=False))
+    if function.name != "launch":
+        pairs += [(a, d) for a, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if d is not None]
+    return {a.arg for a, default in pairs if isinstance(default, ast.Constant) and default.value is None}
+
+
+def _read(function: ast.FunctionDef) -> set[str]:
+    body = [node for statement in function.body for node in ast.walk(statement)]
+    return {node.id for node in body if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+
+
+def _is_referred_to(tree: ast.Module, function: str) -> bool:
+    """Whether ``function`` is used other than in calls by its name, so that not every call of it is known."""
+    called = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            target: ast.expr = node.func
+            while isinstance(target, ast.Subscript):
+                target = target.value
+            called.add(id(target))
+    return any(isinstance(n, ast.Name) and n.id == function and id(n) not in called for n in ast.walk(tree))
+
+
+def _hidden(call: ast.Call, function: ast.FunctionDef) -> set[str]:
+    """The parameters of ``function`` that ``call`` passes, or may pass, other than by keyword."""
+    names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
+    if any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords):
+        return {*names, *(a.arg for a in function.args.kwonlyargs)}
+    return set(names[: len(call.args)])
+
+
+class _Remove(cst.CSTTransformer):
+    def __init__(self, gone: _Names) -> None:
+        super().__init__()
+        self._gone = gone
+        self._depth = 0
+
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
+        self._depth += 1
+
+    def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
+        self._depth -= 1
+        names = self._gone.get(updated_node.name.value, set())
+        if self._depth or not names:
+            return updated_node
+        parameters = updated_node.params
+        return updated_node.with_changes(
+            params=parameters.with_changes(
+                params=without(parameters.params, names), kwonly_params=without(parameters.kwonly_params, names)
+            )
+        )
+
+    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:
+        callee: cst.BaseExpression = original_node.func
+        while isinstance(callee, cst.Subscript):
+            callee = callee.value
+        if not isinstance(callee, cst.Name) or not self._gone.get(callee.value):
+            return updated_node
+        return updated_node.with_changes(args=without(updated_node.args, self._gone[callee.value]))
