@@ -36,10 +36,20 @@ def load(entry: Entry) -> Template:
 
 
 def combinations(table: dict[str, Any]) -> list[dict[str, Any]]:
-    """Every choice of the switches. One that an expression fixes (a string) is taken as a flag."""
+    """Choices of the switches that differ from the first ones in at most two, so that every two meet.
+
+    A switch that an expression fixes (a string) is taken as a flag. The first of them is as the searched ones are; each
+    further one is a feature, which is turned on by itself.
+    """
     switches = table.get("switches") or {}
-    choices = [c if isinstance(c, list) else [False, True] for c in switches.values()]
-    return [dict(zip(switches, chosen, strict=True)) for chosen in product(*choices)]
+    fixed = [name for name, c in switches.items() if not isinstance(c, list)]
+    choices = {name: c if isinstance(c, list) else [False, True] for name, c in switches.items()}
+    choices |= {feature: [False] for feature in fixed[1:]}
+    every = [dict(zip(switches, chosen, strict=True)) for chosen in product(*choices.values())]
+    first = every[0]
+    near = [chosen for chosen in every if sum(chosen[name] != first[name] for name in chosen) <= 2]
+    alone = [first, *({**first, name: True} for name in fixed[:1])]
+    return near + [{**chosen, feature: True} for feature in fixed[1:] for chosen in alone]
 
 
 def one_at_a_time(table: dict[str, Any]) -> list[dict[str, Any]]:

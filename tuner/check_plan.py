@@ -11,7 +11,8 @@ from tuner.operators.base import Operator
 from tuner.precision import PrecisionProfile
 from tuner.problem import Problem
 
-_FURTHER_IF_CAUSAL = ("very_negative",)
+_FURTHER_IF_MASKED = ("very_negative",)
+_MASKS = ("causal", "window_left", "window_right")
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,8 @@ def plan(
         if place > 0:
             chosen = operator.further_families or families
             # Tiles without a visible key meet logits below any sentinel.
-            chosen += _FURTHER_IF_CAUSAL if at.settings.get("causal") else ()
+            masked = any(at.settings.get(name) not in (None, False) for name in _MASKS)
+            chosen += _FURTHER_IF_MASKED if masked else ()
             families = tuple(f for f in families if f in chosen)
         there = profile_at(operator, at, problem, tiles, profile)
         for family in families:

@@ -190,7 +190,7 @@ def test_tables_that_were_changed_are_not_used(package, name, before, after):
 
 def test_tables_that_were_cut_off_are_not_used(package):
     path = package / "_tables.py"
-    path.write_text(path.read_text()[:900])
+    path.write_text(path.read_text().partition("UNSET")[0] + "UNSET = {")
     found = damaged(package, setup="kernels._lookup._pretended = 'NVIDIA H200'\n")
     assert found["chosen"] is None and "SyntaxError" in found["said"][0]
 

@@ -84,7 +84,7 @@ LOOPS = (
     attention(
         "ahead_lost_between_the_loops",
         "the tiles with a mask start from the first tile's q.k",
-        Change("acc, l, m, ahead = _attend(**any_more)", "acc, l, m, lost = _attend(**any_more)", which=0),
+        Change("acc, l, m, ahead = _attend(**any_more)", "acc, l, m, lost = _attend(**any_more)", which=1),
         ("descriptor",),
         config="OVERLAP_QK=true",
     ),

@@ -169,12 +169,12 @@ RECURRENCE = (
     attention(
         "maximum_lost_between_the_loops",
         "the tiles with a mask start from a fresh maximum",
-        Change("_attend(acc, l, m, **any_more)", f"_attend(acc, l, {FIRST_M}, **any_more)", which=1),
+        Change("_attend(acc, l, m, **any_more)", f"_attend(acc, l, {FIRST_M}, **any_more)", which=2),
     ),
     attention(
         "sum_lost_between_the_loops",
         "the tiles with a mask start from a fresh sum",
-        Change("_attend(acc, l, m, **any_more)", f"_attend(acc, {FIRST_L}, m, **any_more)", which=1),
+        Change("_attend(acc, l, m, **any_more)", f"_attend(acc, {FIRST_L}, m, **any_more)", which=2),
     ),
     attention(
         "weights_by_the_old_maximum",

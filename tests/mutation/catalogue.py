@@ -11,6 +11,7 @@ from tests.mutation import (
     attention_masks,
     attention_recurrence,
     attention_values,
+    attention_windows,
     cross_entropy_bwd_mutants,
     cross_entropy_mutants,
     decode_bugs,
@@ -41,6 +42,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *attention_loops.LOOPS,
     *attention_addresses.ADDRESSES,
     *attention_addresses.LAUNCHES,
+    *attention_windows.WINDOWS,
     *attention_bwd_mutants.MUTANTS,
     *decode_bugs.RECURRENCE,
     *decode_bugs.LENGTHS,
@@ -52,13 +54,14 @@ MUTANTS: tuple[Mutant, ...] = (
 def runs(every_dtype: bool) -> tuple[Run, ...]:
     """Each mutant on each of its templates and in each of its dtypes; by operator, template, and dtype.
 
-    Without ``every_dtype`` in its first dtype and on two of its templates, the first and one that its name picks; and
-    the classics on all of them, on the first in the other dtypes too. An equivalent mutant, which passes the whole
-    check, then runs on its first template alone.
+    Without ``every_dtype`` in its first dtype and on two of its templates, the first and one that its name picks (one
+    of a feature, which has options, on that alone); and the classics on all of them, on the first in the other dtypes
+    too. An equivalent mutant, which passes the whole check, then runs on its first template alone.
     """
     found = []
     for mutant in MUTANTS:
-        picked = (0, zlib.crc32(mutant.name.encode()) % len(mutant.changes))
+        named = zlib.crc32(mutant.name.encode()) % len(mutant.changes)
+        picked = (named,) if mutant.options and not mutant.equivalent else (0, named)
         for place, template in enumerate(mutant.changes):
             if not (every_dtype or mutant.classic or place in picked):
                 continue
@@ -75,8 +78,9 @@ def honest_runs(chosen: tuple[Run, ...]) -> tuple[Run, ...]:
     seen: dict[tuple[object, ...], Run] = {}
     for run in chosen:
         m = run.mutant
-        place = (m.operator, run.template, run.dtype, m.config, m.causal, tuple(m.shape.items()))
+        place = (m.operator, run.template, run.dtype, m.config, m.causal, *m.shape.items(), *m.options.items())
         kind = f"honest_{m.config or 'plain'}{'_causal' if m.causal else ''}{'_other_shape' if m.shape else ''}"
-        itself = Mutant(m.operator, kind, "", {run.template: ()}, m.config, m.causal, m.shape)
+        kind += "".join(f"_{name}={value}" for name, value in m.options.items())
+        itself = Mutant(m.operator, kind, "", {run.template: ()}, m.config, m.causal, m.shape, options=m.options)
         seen.setdefault(place, Run(run.template, run.dtype, itself))
     return tuple(seen.values())

@@ -26,7 +26,8 @@ class Setup:
 class Mutant:
     """One bug.
 
-    ``changes``: by template. ``config`` and ``shape`` add to the template's setup what the bug needs to run at all.
+    ``changes``: by template. ``config``, ``shape`` and ``options`` add to the template's setup what the bug needs to
+    run at all.
     ``dtypes``: those in which it changes the function beyond its rounding. ``classic``: run in every one of them, not
     in the first alone. ``equivalent``: why the function is still right on every valid input; empty where it is not.
     """
@@ -41,6 +42,7 @@ class Mutant:
     dtypes: tuple[str, ...] = ALL_DTYPES
     classic: bool = False
     equivalent: str = ""
+    options: Mapping[str, float] = field(default_factory=dict)
 
 
 Changes = Change | tuple[Change, ...]
@@ -60,11 +62,14 @@ def mutant(
     dtypes: tuple[str, ...] = ALL_DTYPES,
     classic: bool = False,
     equivalent: str = "",
+    options: Mapping[str, float] | None = None,
 ) -> Mutant:
     """A mutant of ``changes`` on each template of ``on``, and of ``also`` on those that spell it otherwise."""
     given: dict[str, Changes] = {**dict.fromkeys(on if changes else (), changes), **(also or {})}
     listed = {template: c if isinstance(c, tuple) else (c,) for template, c in given.items()}
-    return Mutant(operator, name, breaks, listed, config, causal, shape or {}, dtypes, classic, equivalent)
+    return Mutant(
+        operator, name, breaks, listed, config, causal, shape or {}, dtypes, classic, equivalent, options or {}
+    )
 
 
 @dataclass(frozen=True)

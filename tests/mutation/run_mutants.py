@@ -60,11 +60,17 @@ class _Place:
 
 @cache
 def _place(
-    operator: str, template: str, dtype: str, causal: bool, shape: tuple[tuple[str, int], ...], more: str
+    operator: str,
+    template: str,
+    dtype: str,
+    causal: bool,
+    shape: tuple[tuple[str, int], ...],
+    more: str,
+    others: tuple[tuple[str, float], ...],
 ) -> _Place:
     setup = SETUPS[operator][template]
     sizes = {**setup.shape, **(CAUSAL_SHAPE if causal else {}), **dict(shape)}
-    problem = get(operator).problem(sizes, dtype, {**setup.options, **options(causal)})
+    problem = get(operator).problem(sizes, dtype, {**setup.options, **options(causal), **dict(others)})
     space = load_space(operator).bind(problem, target("h200"))
     config = space.parse(",".join(filter(None, [f"template={template}", setup.config, more])))
     honest = render(space.template(config), dict(config.switches), triton.__version__).source
@@ -75,7 +81,8 @@ def prepare(run: Run, folder: Path) -> Prepared:
     """Rewrite the template, render it, and say what the check needs to know, as the tuner does for a config."""
     mutant = run.mutant
     shape = tuple(mutant.shape.items())
-    at = _place(mutant.operator, run.template, run.dtype, mutant.causal, shape, mutant.config)
+    others = tuple(mutant.options.items())
+    at = _place(mutant.operator, run.template, run.dtype, mutant.causal, shape, mutant.config, others)
     space, config, template = at.space, at.config, at.space.template(at.config)
     source = at.honest
     changes = mutant.changes[run.template]

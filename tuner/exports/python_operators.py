@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tuner.operators import get
 from tuner.problem import Problem, Scalar
 
 
@@ -14,7 +15,8 @@ class Callable:
 
     ``tensors``: the axes of each tensor, whose product is how many elements it has. ``implied``: sizes that equal
     another one in every call (tensors are made contiguous first). ``unset``: options that are an argument of the launch
-    and choose nothing. ``line``: the call, for people.
+    and choose nothing. ``constant``: what rules know beside, which is the same in every call: options that a call does
+    not have, at their defaults. ``line``: the call, for people.
     """
 
     axes: tuple[str, ...]
@@ -23,6 +25,7 @@ class Callable:
     implied: Mapping[str, str] = field(default_factory=dict)
     options: tuple[str, ...] = ()
     unset: tuple[str, ...] = ()
+    constant: Mapping[str, Scalar] = field(default_factory=dict)
 
     def shape(self, problem: Problem) -> tuple[int, ...]:
         """The key of a problem's size."""
@@ -37,6 +40,9 @@ class Callable:
         for name, other in self.implied.items():
             if problem.sizes[name] != problem.sizes[other]:
                 return f"{name} is not {other}, and tensors are made contiguous first"
+        for name, value in self.constant.items():
+            if problem.settings.get(name, value) != value:
+                return f"a call of the package has no {name}"
         return ""
 
 
@@ -52,6 +58,7 @@ CALLABLES: dict[str, Callable] = {
         tensors=(("batch", "heads", "q_len", "head_dim"), ("batch", "kv_heads", "kv_len", "head_dim")),
         options=("causal", "allow_tf32"),
         unset=("scale",),
+        constant={**{o.name: o.default for o in get("attention_fwd").options if o.late}, "plain_attention": True},
         line="attention_fwd(q, k, v, causal=False, scale=None, allow_tf32=False): output and log-sum-exp",
     ),
 }

@@ -167,7 +167,7 @@ def _tables(entries: Sequence[Entry], nearest: Mapping[str, NearestRule], rule_t
         "tensors": {bare_name(op): calls[op].tensors for op in operators},
         "implied": {bare_name(op): dict(calls[op].implied) for op in operators},
         "options": {bare_name(op): calls[op].options for op in operators},
-        "unset": {bare_name(op): calls[op].unset for op in operators},
+        "unset": {bare_name(op): {**dict.fromkeys(calls[op].unset), **calls[op].constant} for op in operators},
         "rules_sha256": hashlib.sha256(rule_text.encode()).hexdigest(),
     }
     digest = hashlib.sha256(json.dumps(_plain(list(values.values())), separators=(",", ":")).encode()).hexdigest()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tuner.exports.entry import Entry, LeftOut
+from tuner.operators import get
 
 # What the number of stages is called, by template; the first that a config has.
 _STAGES = ("num_stages", "KV_STAGES")
@@ -32,6 +33,8 @@ def attention_tiles(entries: Sequence[Entry]) -> tuple[list[tuple[Entry, Tiles]]
         why = ""
         if entry.problem.operator != "attention_fwd":
             why = "the format is for attention"
+        elif not get(entry.problem.operator).facts(entry.problem)["plain_attention"]:
+            why = "the format is for attention without windows and other features"
         elif entry.problem.dtype == "fp32":
             why = "the format is for 16-bit inputs"
         elif not all(isinstance(number, int) for number in numbers):

@@ -37,6 +37,7 @@ from dataclasses import dataclass
 import torch
 
 from tuner.numerics import EXPONENTIALS, FORMATS, sum_terms
+from tuner.operators.attention_features import NONE, Features
 from tuner.operators.lse_bound import lse_error, rescaling
 from tuner.operators.reference import BLOCK_ELEMENTS, OutputReference, Reference
 from tuner.precision import PrecisionProfile
@@ -69,14 +70,15 @@ class KeyValues:
     """What the queries of n (batch, head) pairs attend to, of ``kv_len`` keys at most.
 
     ``taken(batch, head)`` gives k, v float64 [n, kv_len, head_dim] for int64 [n] each; ``last(batch, rows)`` the last
-    key that each of ``rows`` [n, rows] sees, in the same shape, or None where every one sees all. What ``taken`` gives
-    beyond the last key must be finite. ``has_nan``: whether an output may be other than finite.
+    key that each of ``rows`` [n, rows] sees, in the same shape, or None where every one sees all; ``first`` is likewise
+    the first. What ``taken`` gives beyond them must be finite. ``has_nan``: whether an output may be other than finite.
     """
 
     kv_len: int
     taken: Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
     last: Callable[[torch.Tensor, torch.Tensor], torch.Tensor | None]
     has_nan: bool
+    first: Callable[[torch.Tensor, torch.Tensor], torch.Tensor | None] = lambda batch, rows: None
 
 
 def reference(
@@ -88,10 +90,11 @@ def reference(
     profile: PrecisionProfile,
     *,
     whole: bool | None = None,
+    features: Features = NONE,
 ) -> Reference:
     """Attention of q [batch, heads, q_len, head_dim] over k, v [batch, kv_heads, kv_len, head_dim], with its bounds.
 
-    ``whole``: whether every row is computed; None: as ``attend`` chooses.
+    ``whole``: whether every row is computed; None: as ``attend`` chooses. ``features``: what it does beside ``causal``.
     """
     q_len, kv_len, group = q.shape[2], k.shape[2], q.shape[1] // k.shape[1]
 
@@ -99,10 +102,14 @@ def reference(
         return k[batch, head // group].double(), v[batch, head // group].double()
 
     def last(batch: torch.Tensor, rows: torch.Tensor) -> torch.Tensor | None:
-        return rows + (kv_len - q_len) if causal else None
+        right = 0 if causal else features.right
+        return None if right is None else rows + (kv_len - q_len + right)
+
+    def first(batch: torch.Tensor, rows: torch.Tensor) -> torch.Tensor | None:
+        return None if features.left is None else rows + (kv_len - q_len - features.left)
 
     has_nan = not all(bool(torch.isfinite(t).all()) for t in (q, k, v))
-    return attend(q, KeyValues(kv_len, taken, last, has_nan), scale, profile, whole=whole)
+    return attend(q, KeyValues(kv_len, taken, last, has_nan, first), scale, profile, whole=whole)
 
 
 def attend(
@@ -122,7 +129,7 @@ def attend(
     for pairs, rows in batches(chosen, kv_len, q.shape[3]):
         b, h, on = pairs[:, 0].to(q.device), pairs[:, 1].to(q.device), rows.to(q.device)
         picked = q[b[:, None], h[:, None], on].double()
-        part = _block(picked, *keys.taken(b, h), keys.last(b, on), scale, profile)
+        part = _block(picked, *keys.taken(b, h), _visible(keys, b, on), scale, profile)
         done.append(_Parts(*(t.flatten(0, 1) for t in vars(part).values())))
         places.append(torch.stack([*pairs.T.unsqueeze(2).expand(2, *rows.shape), rows]).flatten(1))
     joined = _join(done)
@@ -139,6 +146,16 @@ def attend(
             "lse": OutputReference(joined.lse, joined.lse_bound, None, index, keys.has_nan),
         }
     )
+
+
+def _visible(keys: KeyValues, batch: torch.Tensor, rows: torch.Tensor) -> torch.Tensor | None:
+    """Which keys each of ``rows`` [n, rows] sees: bool [n, rows, kv_len]; None where every one sees all."""
+    key = torch.arange(keys.kv_len, device=rows.device)
+    first, last = keys.first(batch, rows), keys.last(batch, rows)
+    if first is None:
+        return None if last is None else key <= last[..., None]
+    visible = key >= first[..., None]
+    return visible if last is None else visible & (key <= last[..., None])
 
 
 def _join(parts: list[_Parts]) -> _Parts:
@@ -209,13 +226,13 @@ def _block(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
-    last: torch.Tensor | None,
+    visible: torch.Tensor | None,
     scale: float,
     profile: PrecisionProfile,
 ) -> _Parts:
     """Some rows of n heads, float64: q [n, rows, head_dim] over k, v [n, kv_len, head_dim].
 
-    ``last`` [n, rows]: the last key that each row sees; None where every one sees all.
+    ``visible``: which keys each row sees, bool [n, rows, kv_len]; None where every one sees all.
     """
     kv_len, head_dim = k.shape[1:]
     out_format, p_format = FORMATS[profile.output], FORMATS[profile.p]
@@ -227,7 +244,6 @@ def _block(
 
     s = scale * (q @ k.mT)
     magnitude = scale * (q.abs() @ k.abs().mT)
-    visible = None if last is None else torch.arange(kv_len, device=q.device) <= last[..., None]
     if visible is not None:
         s = s.masked_fill(~visible, float("-inf"))
     m = s.amax(dim=-1, keepdim=True)

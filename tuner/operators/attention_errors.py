@@ -4,38 +4,63 @@ from __future__ import annotations
 
 import torch
 
+from tuner.operators.attention_features import NONE, Features
 from tuner.operators.online_errors import ACC_NOT_RESCALED, OF_TILES, WRONG_BASE, online
 
 SCALE_TOO_LARGE, SCALE_TOO_SMALL = "scale 1 + 2^-6", "scale 1 - 2^-6"
 LAST_KEY_LOST, PHANTOM_KEY = "the last key lost", "a key too many"
 DIAGONAL_LOST, ONE_TOO_FAR, TOP_LEFT = "mask one key short", "mask one key too far", "mask aligned at the top left"
+LEFT_SHORT, LEFT_LONG = "a window one key short at its left", "a window one key long at its left"
+RIGHT_SHORT, RIGHT_LONG = "a window one key short at its right", "a window one key long at its right"
+NO_LEFT, NO_RIGHT = "a window without a left end", "a window without a right end"
 ZEROS, MEAN_OF_V, NEIGHBOURS_ROW, NEIGHBOURS_HEAD = "zeros", "the mean of v", "the query before", "another head's keys"
 _SCALES = {SCALE_TOO_LARGE: 1.0 + 2.0**-6, SCALE_TOO_SMALL: 1.0 - 2.0**-6}
 
 
-def errors(sizes: dict[str, int], causal: bool, tile: int) -> tuple[str, ...]:
+def errors(sizes: dict[str, int], causal: bool, tile: int, features: Features = NONE) -> tuple[str, ...]:
     """The errors that change anything at all on a problem of this shape with tiles of ``tile`` keys."""
     q_len, kv_len = sizes["q_len"], sizes["kv_len"]
     found = [ZEROS, *_SCALES, PHANTOM_KEY]
     if kv_len > 1:
-        found += [WRONG_BASE, LAST_KEY_LOST, MEAN_OF_V]
+        found += [LAST_KEY_LOST, MEAN_OF_V]
+        found += [WRONG_BASE] if features.widest(kv_len) > 1 else []
     if q_len > 1 and kv_len > 1:
         found.append(NEIGHBOURS_ROW)
     if sizes["kv_heads"] > 1:
         found.append(NEIGHBOURS_HEAD)
-    if kv_len > tile:
+    if features.crosses(q_len, kv_len, tile):
         found += (*OF_TILES, ACC_NOT_RESCALED)
     if causal:
         found.append(DIAGONAL_LOST)
         if q_len > 1 and kv_len > 1:
             found.append(ONE_TOO_FAR)
-        if q_len != kv_len and kv_len > 1:
-            found.append(TOP_LEFT)
-    return tuple(found)
+    ends = [end for end in (features.left, 0 if causal else features.right) if end is not None]
+    if q_len != kv_len and kv_len > 1 and any(end < max(q_len, kv_len) - 1 for end in ends):
+        found.append(TOP_LEFT)
+    return (*found, *_of_windows(q_len, kv_len, causal, features))
+
+
+def _of_windows(q_len: int, kv_len: int, causal: bool, features: Features) -> list[str]:
+    """The errors of a window's ends, where those cut anything off. A causal end has errors of its own."""
+    found, left, right = [], features.left, features.right
+    if left is not None and left < kv_len:
+        found.append(LEFT_SHORT)
+        found += [LEFT_LONG, NO_LEFT] if left < kv_len - 1 else []
+    if right is not None and not causal and right < q_len:
+        found.append(RIGHT_SHORT)
+        found += [RIGHT_LONG, NO_RIGHT] if right < q_len - 1 and kv_len > 1 else []
+    return found
 
 
 def answer(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, causal: bool, error: str, tile: int
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    scale: float,
+    causal: bool,
+    error: str,
+    tile: int,
+    features: Features = NONE,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """What a kernel with ``error`` would give for the first query head of the first sequence, in float64, unrounded.
 
@@ -46,11 +71,16 @@ def answer(
     queries, keys, values = q[0, 0].double(), k[0, kv_head].double(), v[0, kv_head].double()
     q_len, kv_len = len(queries), len(keys)
     logits = scale * _SCALES.get(error, 1.0) * (queries @ keys.T)
-    if causal:
-        at = torch.arange(q_len, device=q.device)[:, None]
-        diagonal = 0 if error == TOP_LEFT else kv_len - q_len
-        last = at + diagonal + {DIAGONAL_LOST: -1, ONE_TOO_FAR: 1}.get(error, 0)
-        logits = logits.masked_fill(torch.arange(kv_len, device=q.device)[None, :] > last, -torch.inf)
+    diagonal = 0 if error == TOP_LEFT else kv_len - q_len
+    place = torch.arange(q_len, device=q.device)[:, None] + diagonal
+    key = torch.arange(kv_len, device=q.device)[None, :]
+    right = 0 if causal else features.right
+    if right is not None and error != NO_RIGHT:
+        last = place + right + {DIAGONAL_LOST: -1, ONE_TOO_FAR: 1, RIGHT_SHORT: -1, RIGHT_LONG: 1}.get(error, 0)
+        logits = logits.masked_fill(key > last, -torch.inf)
+    if features.left is not None and error != NO_LEFT:
+        first = place - features.left + {LEFT_SHORT: 1, LEFT_LONG: -1}.get(error, 0)
+        logits = logits.masked_fill(key < first, -torch.inf)
     if error == LAST_KEY_LOST:
         logits, values = logits[:, :-1], values[:-1]
     if error == PHANTOM_KEY:  # loaded as 0 beyond the end, and not masked

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from tuner.errors import ProblemError
+from tuner.operators.attention_features import FEATURES, Features, small_features
 from tuner.operators.base import LARGEST_TENSOR, Operator, Option, OutputSpec, ShapeParameter, itemsize
 from tuner.precision import PrecisionProfile
-from tuner.problem import Problem
+from tuner.problem import Problem, Scalar
 
 if TYPE_CHECKING:
     import torch
@@ -34,14 +35,25 @@ FAMILIES = (
     "tiny",
     "nonfinite",
 )
+EDGE = "edge"  # where there is a window
 NONFINITE_KEYS = 32  # with fewer, a tile may hold nothing but a logit of -inf
+
+
+OPTIONS = (
+    Option("causal", "bool", False, "a query sees no later key (aligned at the bottom right)"),
+    Option("allow_tf32", "bool", False, "products of fp32 inputs may be taken in tf32 (a class of its own)"),
+    Option("scale", "float", None, "factor of q k^T; head_dim ** -0.5 where not given"),
+)
+"""What every attention over q, k and v of one head_dim has. ``FEATURES`` are those of the forward pass alone."""
 
 
 class AttentionForward(Operator):
     """Scaled dot-product attention with grouped key/value heads.
 
-    Query head h attends to key/value head ``h // (heads // kv_heads)``. Causal masking is aligned at the bottom right:
-    query i sees key j where ``j <= i + kv_len - q_len``. A query that sees no key gives 0 and a log-sum-exp of -inf.
+    Query head h attends to key/value head ``h // (heads // kv_heads)``. Masks are aligned at the bottom right: the
+    place of query i is key ``i + kv_len - q_len``. Where causal it sees no later key, with ``window_left`` and
+    ``window_right`` at most so many keys before and after its place. A query that sees no key gives 0 and a log-sum-exp
+    of -inf.
     A NaN or a logit of +inf that a query sees makes its row NaN; a logit of -inf takes its key away; keys that a query
     does not see do nothing to it. What a v that is not finite does to a query that does not see it is not defined.
     """
@@ -56,15 +68,13 @@ class AttentionForward(Operator):
         ShapeParameter("kv_len", "keys per sequence", default="q_len"),
         ShapeParameter("head_dim", "elements per head", minimum=16, maximum=256, multiple_of=8),
     )
-    options: tuple[Option, ...] = (
-        Option("causal", "bool", False, "a query sees no later key (aligned at the bottom right)"),
-        Option("allow_tf32", "bool", False, "products of fp32 inputs may be taken in tf32 (a class of its own)"),
-        Option("scale", "float", None, "factor of q k^T; head_dim ** -0.5 where not given"),
-    )
+    options: tuple[Option, ...] = (*OPTIONS, *FEATURES)
+    # Whether there is nothing but what OPTIONS say.
+    derived_names = ("plain_attention",)
     reduced_axis = "kv_len"
     tensor_names: tuple[str, ...] = ("q", "k", "v", "out", "lse")
     full_size_families = ("randn", "needle")
-    further_families: tuple[str, ...] = ("randn", "needle")
+    further_families: tuple[str, ...] = ("randn", "needle", EDGE)
     generic_families = ("randn", "uniform")
     example_shape: ClassVar[Mapping[str, int]] = {"batch": 4, "heads": 32, "q_len": 4096, "head_dim": 128}
 
@@ -76,26 +86,43 @@ class AttentionForward(Operator):
         if per_token * max(sizes["q_len"], sizes["kv_len"]) > LARGEST_TENSOR:
             raise ProblemError(f"{self.name}: a tensor must have at most {LARGEST_TENSOR} elements")
 
+    def _settings(self, options: Mapping[str, Scalar]) -> tuple[tuple[str, Scalar], ...]:
+        """A causal attention has no window to the right, and one with no key there is causal."""
+        settings = super()._settings(options)
+        given = dict(settings)
+        if not given.get("causal") and given.get("window_right") != 0:
+            return settings
+        return tuple((n, True if n == "causal" else value) for n, value in settings if n != "window_right")
+
+    def facts(self, problem: Problem) -> dict[str, Scalar]:
+        """With ``plain_attention``."""
+        return {
+            **super().facts(problem),
+            "plain_attention": problem.settings.keys().isdisjoint(f.name for f in FEATURES),
+        }
+
     def flops(self, problem: Problem) -> float:
         """Two products of 2 * head_dim operations for every visible pair of query and key."""
         return 4.0 * self.exponentials(problem) * problem.sizes["head_dim"]
 
     def bytes_moved(self, problem: Problem) -> int:
+        """As of any operator; of keys and values those that some query of a window sees."""
         s = problem.sizes
         queries = s["batch"] * s["heads"] * s["q_len"]
-        keys = s["batch"] * s["kv_heads"] * s["kv_len"]
+        seen = Features.of(problem.settings).keys(s["q_len"], s["kv_len"])
+        keys = s["batch"] * s["kv_heads"] * seen
         return 2 * (queries + keys) * s["head_dim"] * itemsize(problem.dtype) + queries * itemsize("fp32")
 
     def exponentials(self, problem: Problem) -> float:
         """One for every visible pair of query and key."""
         s = problem.sizes
-        pairs = visible_pairs(s["q_len"], s["kv_len"]) if problem.settings["causal"] else s["q_len"] * s["kv_len"]
-        return float(s["batch"] * s["heads"] * pairs)
+        return float(s["batch"] * s["heads"] * Features.of(problem.settings).pairs(s["q_len"], s["kv_len"]))
 
     def families(self, problem: Problem) -> tuple[str, ...]:
+        families = (*FAMILIES, EDGE) if Features.of(problem.settings).windowed else FAMILIES
         if problem.sizes["kv_len"] < NONFINITE_KEYS:
-            return tuple(family for family in FAMILIES if family != "nonfinite")
-        return FAMILIES
+            return tuple(family for family in families if family != "nonfinite")
+        return families
 
     def make_inputs(self, problem: Problem, family: str, seed: int, device: str) -> dict[str, torch.Tensor]:
         from tuner.operators.attention_inputs import make
@@ -113,15 +140,17 @@ class AttentionForward(Operator):
         return {"out": OutputSpec((*rows, s["head_dim"]), problem.dtype), "lse": OutputSpec(rows, "fp32")}
 
     def scalars(self, problem: Problem) -> dict[str, float]:
+        """``scale``, and the numbers of the features that the problem has."""
         scale = problem.settings["scale"]
-        return {"scale": float(scale) if scale is not None else problem.sizes["head_dim"] ** -0.5}
+        found = {"scale": float(scale) if scale is not None else problem.sizes["head_dim"] ** -0.5}
+        return {**found, **Features.of(problem.settings).scalars(bool(problem.settings.get("causal", True)))}
 
     def reference(self, problem: Problem, inputs: Mapping[str, torch.Tensor], profile: PrecisionProfile) -> Reference:
         from tuner.operators.attention_bound import reference
 
         scale = self.scalars(problem)["scale"]
-        causal = bool(problem.settings["causal"])
-        return reference(inputs["q"], inputs["k"], inputs["v"], scale, causal, profile)
+        causal, features = bool(problem.settings["causal"]), Features.of(problem.settings)
+        return reference(inputs["q"], inputs["k"], inputs["v"], scale, causal, profile, features=features)
 
     def variation(self, problem: Problem, device: str, seed: int) -> Variation:
         """Sequences and groups of heads change places, and signs change along head_dim."""
@@ -145,15 +174,15 @@ class AttentionForward(Operator):
         from tuner.operators.invariants import ones_give_ones
 
         s = problem.sizes
-        dead = max(0, s["q_len"] - s["kv_len"]) if problem.settings["causal"] else 0
+        dead = Features.of(problem.settings).dead(s["q_len"], s["kv_len"])
         q, k, v = inputs["q"], inputs["k"], inputs["v"]
         return ones_give_ones(q, k, v, self.scalars(problem)["scale"], dead, profile, s["kv_len"])
 
     def classical_errors(self, problem: Problem, tiles: Mapping[str, int]) -> tuple[str, ...]:
         from tuner.operators.attention_errors import errors
 
-        causal = bool(problem.settings["causal"])
-        return errors(problem.sizes, causal, tiles.get("kv_len", problem.sizes["kv_len"]))
+        causal, features = bool(problem.settings["causal"]), Features.of(problem.settings)
+        return errors(problem.sizes, causal, tiles.get("kv_len", problem.sizes["kv_len"]), features)
 
     def wrong_answer(
         self, problem: Problem, inputs: Mapping[str, torch.Tensor], error: str, tiles: Mapping[str, int]
@@ -162,7 +191,8 @@ class AttentionForward(Operator):
 
         scale, causal = self.scalars(problem)["scale"], bool(problem.settings["causal"])
         tile = tiles.get("kv_len", problem.sizes["kv_len"])
-        out, lse = answer(inputs["q"], inputs["k"], inputs["v"], scale, causal, error, tile)
+        features = Features.of(problem.settings)
+        out, lse = answer(inputs["q"], inputs["k"], inputs["v"], scale, causal, error, tile, features)
         return {"out": ((0, 0), out), "lse": ((0, 0), lse)}
 
     def check_problems(
@@ -175,9 +205,13 @@ class AttentionForward(Operator):
     ) -> tuple[Problem, ...]:
         from tuner.operators.small_problems import attention_problems
 
-        causal = bool(problem.settings["causal"])
-        shapes = attention_problems(problem.sizes, causal, tiles, max_tiles, same_binary)
-        return tuple(self.problem(shape, problem.dtype, problem.settings) for shape in shapes)
+        features = Features.of(problem.settings)
+        masked = bool(problem.settings["causal"]) or features.windowed
+        shapes = attention_problems(problem.sizes, masked, tiles, max_tiles, same_binary)
+        return tuple(
+            self.problem(shape, problem.dtype, small_features(problem.settings, shape, tiles, place, same_binary))
+            for place, shape in enumerate(shapes)
+        )
 
     def self_check(self, problem: Problem) -> str:
         from tuner.operators.self_checks import attention_self_check

@@ -16,6 +16,7 @@ equal_max       every fifth key attains the same maximum, v of one sign: roundin
 constant        every key the same
 uniform         q, k, v uniform between 0 and 1: every score positive, v of one sign
 tiny            q, k and v far below 1: the output's smallest numbers
+edge            where there is a window: each query attends to its first or last key, or to the one beyond it
 nonfinite       NaN in a query and (causal) in the last key, +inf and -inf logits, NaN and both infinities in a v
 =============== ====================================================================================================
 """
@@ -29,6 +30,7 @@ from dataclasses import dataclass
 import torch
 
 from tuner.errors import ProblemError
+from tuner.operators.attention_features import NONE, Features
 from tuner.operators.tensors import seed_of, standard_normal
 from tuner.problem import Problem
 
@@ -49,6 +51,22 @@ class _Draw:
     scale: float
     causal: bool
     dtype: str
+    features: Features
+
+    @property
+    def right(self) -> int | None:
+        """How many keys after its own place a query sees; None for all."""
+        return 0 if self.causal else self.features.right
+
+    @property
+    def seen(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """The first and the last key that each query sees, int64 [Nq] each; of one that sees none a key near them."""
+        q_len, kv_len = self.q.shape[2], self.k.shape[2]
+        place = torch.arange(q_len, device=self.q.device) + (kv_len - q_len)
+        left, right = self.features.left, self.right
+        first = torch.zeros_like(place) if left is None else (place - left).clamp(0, kv_len - 1)
+        last = torch.full_like(place, kv_len - 1) if right is None else (place + right).clamp(0, kv_len - 1)
+        return first, last
 
     @property
     def place(self) -> torch.Tensor:
@@ -82,15 +100,23 @@ def make(problem: Problem, family: str, seed: int, device: str, scale: float) ->
         raise ProblemError(f"{problem.operator} has no input family {family!r}; it has {', '.join(_CHANGES)}")
     drawn = normal(problem, seed_of(family, seed), device)
     causal = bool(problem.settings.get("causal", True))  # an operator without the option is always so
-    change(family, drawn["q"], drawn["k"], drawn["v"], scale, causal, problem.dtype)
+    features = Features.of(problem.settings)
+    change(family, drawn["q"], drawn["k"], drawn["v"], scale, causal, problem.dtype, features)
     return drawn
 
 
 def change(
-    family: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, causal: bool, dtype: str
+    family: str,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    scale: float,
+    causal: bool,
+    dtype: str,
+    features: Features = NONE,
 ) -> None:
     """Make standard normal q [B, H, Nq, D] and k, v [B, Hk, Nk, D], any views, those of a known family in place."""
-    _CHANGES[family](_Draw(q, k, v, scale, causal, dtype))
+    _CHANGES[family](_Draw(q, k, v, scale, causal, dtype, features))
 
 
 def _randn(draw: _Draw) -> None:
@@ -106,10 +132,21 @@ def _falling_far(draw: _Draw) -> None:
 
 
 def _needle(draw: _Draw) -> None:
-    q_len, kv_len = draw.q.shape[2], draw.k.shape[2]
-    query = torch.arange(q_len, device=draw.q.device)
-    seen = (query + 1 + kv_len - q_len).clamp(1, kv_len) if draw.causal else torch.full_like(query, kv_len)
-    target = (query * 37 + 11) % seen
+    query = torch.arange(draw.q.shape[2], device=draw.q.device)
+    first, last = draw.seen
+    _aim(draw, first + (query * 37 + 11) % (last - first + 1).clamp(min=1))
+
+
+def _edge(draw: _Draw) -> None:
+    query = torch.arange(draw.q.shape[2], device=draw.q.device)
+    first, last = draw.seen
+    ends = torch.stack([first, first - 1, last, last + 1])
+    _aim(draw, ends.gather(0, (query * 37 % 101 % 4)[None])[0].clamp(0, draw.k.shape[2] - 1))
+
+
+def _aim(draw: _Draw, target: torch.Tensor) -> None:
+    """Make each query attend to its ``target`` [Nq] alone."""
+    query = torch.arange(draw.q.shape[2], device=draw.q.device)
     draw.k.sign_()
     draw.k[..., 0] = 1.0
     group = draw.q.shape[1] // draw.k.shape[1]
@@ -182,10 +219,11 @@ def _nonfinite(draw: _Draw) -> None:
     draw.q[:, :, q_len // 3, 2] = math.nan
     if draw.causal:
         draw.k[:, :, -1, 1] = math.nan  # the last query alone sees it
-    if not draw.causal or q_len <= kv_len:
+    first, last = draw.seen
+    if int(first.max()) <= int(last.min()) and (draw.right is None or q_len <= kv_len + draw.right):
         # Of a key that every query sees: what 0 times infinity gives for a query that does not is not defined.
         for column, value in ((3, math.inf), (4, math.nan), (5, -math.inf)):
-            draw.v[:, :, 0, column] = value
+            draw.v[:, :, int(first.max()), column] = value
 
 
 _CHANGES: dict[str, Callable[[_Draw], None]] = {
@@ -203,5 +241,6 @@ _CHANGES: dict[str, Callable[[_Draw], None]] = {
     "constant": _constant,
     "uniform": _uniform,
     "tiny": _tiny,
+    "edge": _edge,
     "nonfinite": _nonfinite,
 }

@@ -8,6 +8,7 @@ rounding to the output's format, one of the weights for attention, 1e-5 for all 
 from __future__ import annotations
 
 from tuner.numerics import FORMATS
+from tuner.operators.attention_features import Features
 from tuner.problem import Problem
 
 TORCH_NAMES = {"fp32": "torch.float32", "fp16": "torch.float16", "bf16": "torch.bfloat16"}
@@ -52,14 +53,11 @@ _ATTENTION = """if __name__ == "__main__":
     v = torch.randn(batch, kv_heads, kv_len, head_dim, device=device).to({dtype})
     out = torch.full_like(q, float("nan"))
     lse = torch.full((batch, heads, q_len), float("nan"), device=device)
-    launch(q, k, v, out, lse, scale=scale, **CONFIG)
+    launch(q, k, v, out, lse, scale=scale, {given}**CONFIG)
     # The reference: two passes in float64.
     keys, values = (t.double().repeat_interleave(heads // kv_heads, dim=1) for t in (k, v))
     logits = scale * (q.double() @ keys.transpose(2, 3))
-    if {causal}:
-        query, key = torch.arange(q_len, device=device)[:, None], torch.arange(kv_len, device=device)[None, :]
-        logits = logits.masked_fill(key > query + kv_len - q_len, float("-inf"))
-    expected_lse = torch.logsumexp(logits, dim=-1)
+{features}    expected_lse = torch.logsumexp(logits, dim=-1)
     weights = torch.exp(logits - expected_lse.masked_fill(expected_lse.isneginf(), 0.0)[..., None])
     expected = weights @ values
     tolerance = {relative!r} * (weights @ values.abs()) + {floor!r}
@@ -97,7 +95,8 @@ def attention_self_check(problem: Problem, scale: float) -> str:
 
     A shortened length keeps its remainder, so that what the kernel assumes about divisibility holds.
     """
-    s = problem.sizes
+    s, features = problem.sizes, Features.of(problem.settings)
+    numbers = features.scalars(bool(problem.settings["causal"]))
     out = FORMATS[problem.dtype]
     kv_heads = min(s["kv_heads"], 2)
     # fp32 products may be taken in tf32, which the file's header declares.
@@ -111,11 +110,26 @@ def attention_self_check(problem: Problem, scale: float) -> str:
         head_dim=s["head_dim"],
         scale=scale,
         dtype=TORCH_NAMES[problem.dtype],
-        causal=bool(problem.settings["causal"]),
+        features="".join(f"    {line}\n" for line in _logits(features)),
+        given="".join(f"{name}={value!r}, " for name, value in numbers.items()),
         relative=4 * u + 1e-5,
         floor=2 * out.eta + 1e-6,
         lse_tolerance=4 * FORMATS["tf32"].u if problem.dtype == "fp32" else 1e-4,
     )
+
+
+def _logits(features: Features) -> list[str]:
+    """What becomes of ``logits`` before they are weights, line by line."""
+    ends = []
+    if features.right is not None:
+        ends.append(f'logits = logits.masked_fill(key > place + {features.right}, float("-inf"))')
+    if features.left is not None:
+        ends.append(f'logits = logits.masked_fill(key < place - {features.left}, float("-inf"))')
+    places = [
+        "place = torch.arange(q_len, device=device)[:, None] + kv_len - q_len",
+        "key = torch.arange(kv_len, device=device)[None, :]",
+    ]
+    return [*places, *ends] if ends else []
 
 
 def shortened(length: int) -> int:

@@ -54,6 +54,8 @@ def _attend(
     USE_EXP2: tl.constexpr,
     OVERLAP_QK: tl.constexpr,
     DOT_PRECISION: tl.constexpr,
+    WINDOW: tl.constexpr,
+    first_seen=None,  # [BLOCK_M], the first key that each query sees, where WINDOW
 ):
     """Take the keys from ``start`` to ``end`` into acc, l and m."""
     for first_key in tl.range(start, end, BLOCK_N, num_stages=KV_STAGES):
@@ -65,10 +67,12 @@ def _attend(
             )
         if MASKED:
             key = first_key + tl.arange(0, BLOCK_N)
-            if IS_CAUSAL:
+            if IS_CAUSAL or WINDOW:
                 visible = (key[None, :] <= last_key[:, None]) & (key[None, :] < kv_len)
             else:
                 visible = key[None, :] < kv_len
+            if WINDOW:
+                visible = visible & (key[None, :] >= first_seen[:, None])
             x = tl.where(visible, x * qk_scale, float("-inf"))
             m_new = tl.maximum(m, tl.max(x, axis=1))
             # A query that has seen no key keeps m = -inf: subtract 0 instead, so that p and alpha are 0 and not NaN.
@@ -127,6 +131,9 @@ def _one_tile(
     TILE_ORDER: tl.constexpr,
     OVERLAP_QK: tl.constexpr,
     DOT_PRECISION: tl.constexpr,
+    WINDOW: tl.constexpr,
+    window_left=None,  # where WINDOW: how many keys before its own place a query sees, and how many after it
+    window_right=None,
 ):
     """Attend BLOCK_M queries of one head to all keys that they see."""
     LN2: tl.constexpr = 0.6931471805599453
@@ -148,7 +155,16 @@ def _one_tile(
     # Bottom-right aligned: query i sees the keys up to i + kv_len - q_len.
     diagonal = kv_len - q_len
     last_key = query + diagonal
-    if IS_CAUSAL:
+    if WINDOW:
+        # The window moves with the query, so that tiles of keys at both its ends need a mask.
+        first_seen = last_key - window_left
+        last_key = last_key + window_right
+        past_last = tl.minimum((tile_m + 1) * BLOCK_M, q_len) + diagonal
+        begin = tl.maximum(tile_m * BLOCK_M + diagonal - window_left, 0) // BLOCK_N * BLOCK_N
+        whole_from = tl.cdiv(tl.maximum(past_last - 1 - window_left, 0), BLOCK_N) * BLOCK_N
+        unmasked = tl.minimum(tile_m * BLOCK_M + diagonal + window_right + 1, kv_len)
+        end = tl.minimum(past_last + window_right, kv_len)
+    elif IS_CAUSAL:
         unmasked = tl.minimum(tile_m * BLOCK_M + diagonal + 1, kv_len)
         end = tl.minimum(tl.minimum((tile_m + 1) * BLOCK_M, q_len) + diagonal, kv_len)
     else:
@@ -156,24 +172,42 @@ def _one_tile(
         end = kv_len
     # Whole tiles of keys that every query sees; then those that some query sees, or that are cut off.
     unmasked = tl.maximum(unmasked, 0) // BLOCK_N * BLOCK_N
+    if WINDOW:
+        unmasked = tl.maximum(unmasked, whole_from)
 
     m = tl.full([BLOCK_M], float("-inf"), tl.float32)
     l = tl.zeros([BLOCK_M], tl.float32)
     acc = tl.zeros([BLOCK_M, HEAD_DIM], tl.float32)
     q = q_desc.load([batch, head, tile_m * BLOCK_M, 0]).reshape(BLOCK_M, HEAD_DIM)
-    if OVERLAP_QK:
+    if OVERLAP_QK and WINDOW:
+        ahead = _logits(
+            q, k_desc, batch, kv_head, begin, BLOCK_N=BLOCK_N, HEAD_DIM=HEAD_DIM, DOT_PRECISION=DOT_PRECISION
+        )
+    elif OVERLAP_QK:
         ahead = _logits(q, k_desc, batch, kv_head, 0, BLOCK_N=BLOCK_N, HEAD_DIM=HEAD_DIM, DOT_PRECISION=DOT_PRECISION)
     else:
         ahead = 0.0
+    if WINDOW:
+        acc, l, m, ahead = _attend(
+            acc, l, m, ahead, q, k_desc, v_desc, batch, kv_head, last_key, kv_len, begin,
+            tl.minimum(whole_from, end), qk_scale,
+            BLOCK_N=BLOCK_N, HEAD_DIM=HEAD_DIM, KV_STAGES=KV_STAGES, MASKED=True, IS_CAUSAL=IS_CAUSAL,
+            USE_EXP2=USE_EXP2, OVERLAP_QK=OVERLAP_QK, DOT_PRECISION=DOT_PRECISION,
+            WINDOW=WINDOW, first_seen=first_seen,
+        )  # fmt: skip
     acc, l, m, ahead = _attend(
-        acc, l, m, ahead, q, k_desc, v_desc, batch, kv_head, last_key, kv_len, 0, unmasked, qk_scale,
+        acc, l, m, ahead, q, k_desc, v_desc, batch, kv_head, last_key, kv_len, (
+            whole_from if WINDOW else 0
+        ), unmasked, qk_scale,
         BLOCK_N=BLOCK_N, HEAD_DIM=HEAD_DIM, KV_STAGES=KV_STAGES, MASKED=False, IS_CAUSAL=IS_CAUSAL,
         USE_EXP2=USE_EXP2, OVERLAP_QK=OVERLAP_QK, DOT_PRECISION=DOT_PRECISION,
+        WINDOW=WINDOW, first_seen=first_seen if WINDOW else None,
     )  # fmt: skip
     acc, l, m, ahead = _attend(
         acc, l, m, ahead, q, k_desc, v_desc, batch, kv_head, last_key, kv_len, unmasked, end, qk_scale,
         BLOCK_N=BLOCK_N, HEAD_DIM=HEAD_DIM, KV_STAGES=KV_STAGES, MASKED=True, IS_CAUSAL=IS_CAUSAL,
         USE_EXP2=USE_EXP2, OVERLAP_QK=OVERLAP_QK, DOT_PRECISION=DOT_PRECISION,
+        WINDOW=WINDOW, first_seen=first_seen if WINDOW else None,
     )  # fmt: skip
 
     # Only a query without any visible key has l = 0: its output is 0 and its log-sum-exp -inf.
@@ -215,6 +249,9 @@ def attention_fwd_kernel(
     PERSISTENT: tl.constexpr,
     OVERLAP_QK: tl.constexpr,
     DOT_PRECISION: tl.constexpr,
+    WINDOW: tl.constexpr,
+    window_left=None,
+    window_right=None,
 ):
     """One program attends BLOCK_M queries of one head, or of several one after the other (where PERSISTENT)."""
     if PERSISTENT:
@@ -224,6 +261,7 @@ def attention_fwd_kernel(
                 batch_heads, heads, group, tiles_m, q_len, kv_len, qk_scale, BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N,
                 HEAD_DIM=HEAD_DIM, KV_STAGES=KV_STAGES, IS_CAUSAL=IS_CAUSAL, USE_EXP2=USE_EXP2, TILE_ORDER=TILE_ORDER,
                 OVERLAP_QK=OVERLAP_QK, DOT_PRECISION=DOT_PRECISION,
+                WINDOW=WINDOW, window_left=window_left, window_right=window_right,
             )  # fmt: skip
     else:
         _one_tile(
@@ -231,7 +269,16 @@ def attention_fwd_kernel(
             lse_stride_row, batch_heads, heads, group, tiles_m, q_len, kv_len, qk_scale, BLOCK_M=BLOCK_M,
             BLOCK_N=BLOCK_N, HEAD_DIM=HEAD_DIM, KV_STAGES=KV_STAGES, IS_CAUSAL=IS_CAUSAL, USE_EXP2=USE_EXP2,
             TILE_ORDER=TILE_ORDER, OVERLAP_QK=OVERLAP_QK, DOT_PRECISION=DOT_PRECISION,
+            WINDOW=WINDOW, window_left=window_left, window_right=window_right,
         )  # fmt: skip
+
+
+def _reach(window, kv_len):
+    """How many keys a window has to one side, as the kernel takes it: more than there are where it has no end (-1)."""
+    most = 2**30
+    if kv_len > most:
+        raise ValueError(f"a window is taken over at most {most} keys, but got {kv_len}")
+    return most if window < 0 else min(window, most)
 
 
 def launch(
@@ -240,6 +287,8 @@ def launch(
     v,
     out,
     lse,
+    window_left=None,  # where WINDOW: how many keys before its own place a query sees; -1: all
+    window_right=None,  # where WINDOW: how many after it
     *,
     scale,
     IS_CAUSAL,
@@ -248,6 +297,7 @@ def launch(
     PERSISTENT,
     OVERLAP_QK,
     DOT_PRECISION,
+    WINDOW,
     BLOCK_M,
     BLOCK_N,
     KV_STAGES,
@@ -295,6 +345,9 @@ def launch(
         PERSISTENT=PERSISTENT,
         OVERLAP_QK=OVERLAP_QK,
         DOT_PRECISION=DOT_PRECISION,
+        WINDOW=WINDOW,
+        window_left=_reach(window_left, kv_len) if WINDOW else None,
+        window_right=(0 if IS_CAUSAL else _reach(window_right, kv_len)) if WINDOW else None,
         num_warps=num_warps,
         num_stages=KV_STAGES,
     )

@@ -32,6 +32,8 @@ def _attend(
     IS_CAUSAL: tl.constexpr,
     USE_EXP2: tl.constexpr,
     DOT_PRECISION: tl.constexpr,
+    WINDOW: tl.constexpr,
+    first_seen=None,  # [BLOCK_M], the first key that each query sees, where WINDOW
 ):
     """Take the keys from ``start`` to ``end`` into acc, l and m."""
     dim = tl.arange(0, HEAD_DIM_PADDED)[None, :]
@@ -48,10 +50,12 @@ def _attend(
             k = tl.load(k_tile, mask=dim < HEAD_DIM, other=0.0)
         x = tl.dot(q, tl.trans(k), input_precision=DOT_PRECISION)
         if MASKED:
-            if IS_CAUSAL:
+            if IS_CAUSAL or WINDOW:
                 visible = (key[None, :] <= last_key[:, None]) & (key[None, :] < kv_len)
             else:
                 visible = key[None, :] < kv_len
+            if WINDOW:
+                visible = visible & (key[None, :] >= first_seen[:, None])
             x = tl.where(visible, x * qk_scale, float("-inf"))
             m_new = tl.maximum(m, tl.max(x, axis=1))
             # A query that has seen no key keeps m = -inf: subtract 0 instead, so that p and alpha are 0 and not NaN.
@@ -118,6 +122,9 @@ def attention_fwd_kernel(
     USE_EXP2: tl.constexpr,
     TILE_ORDER: tl.constexpr,
     DOT_PRECISION: tl.constexpr,
+    WINDOW: tl.constexpr,
+    window_left=None,  # where WINDOW: how many keys before its own place a query sees, and how many after it
+    window_right=None,
 ):
     """One program attends BLOCK_M queries of one head to all keys that they see."""
     LN2: tl.constexpr = 0.6931471805599453
@@ -151,7 +158,16 @@ def attention_fwd_kernel(
     # Bottom-right aligned: query i sees the keys up to i + kv_len - q_len.
     diagonal = kv_len - q_len
     last_key = query + diagonal
-    if IS_CAUSAL:
+    if WINDOW:
+        # The window moves with the query, so that tiles of keys at both its ends need a mask.
+        first_seen = last_key - window_left
+        last_key = last_key + window_right
+        past_last = tl.minimum((tile_m + 1) * BLOCK_M, q_len) + diagonal
+        begin = tl.maximum(tile_m * BLOCK_M + diagonal - window_left, 0) // BLOCK_N * BLOCK_N
+        whole_from = tl.cdiv(tl.maximum(past_last - 1 - window_left, 0), BLOCK_N) * BLOCK_N
+        unmasked = tl.minimum(tile_m * BLOCK_M + diagonal + window_right + 1, kv_len)
+        end = tl.minimum(past_last + window_right, kv_len)
+    elif IS_CAUSAL:
         unmasked = tl.minimum(tile_m * BLOCK_M + diagonal + 1, kv_len)
         end = tl.minimum(tl.minimum((tile_m + 1) * BLOCK_M, q_len) + diagonal, kv_len)
     else:
@@ -159,19 +175,32 @@ def attention_fwd_kernel(
         end = kv_len
     # Whole tiles of keys that every query sees; then those that some query sees, or that are cut off.
     unmasked = tl.maximum(unmasked, 0) // BLOCK_N * BLOCK_N
+    if WINDOW:
+        unmasked = tl.maximum(unmasked, whole_from)
 
     m = tl.full([BLOCK_M], float("-inf"), tl.float32)
     l = tl.zeros([BLOCK_M], tl.float32)
     acc = tl.zeros([BLOCK_M, HEAD_DIM_PADDED], tl.float32)
+    if WINDOW:
+        acc, l, m = _attend(
+            acc, l, m, q, k_head, v_head, k_stride_row, v_stride_row, last_key, kv_len, begin,
+            tl.minimum(whole_from, end), qk_scale,
+            BLOCK_N=BLOCK_N, HEAD_DIM=HEAD_DIM, HEAD_DIM_PADDED=HEAD_DIM_PADDED, MASKED=True, IS_CAUSAL=IS_CAUSAL,
+            USE_EXP2=USE_EXP2, DOT_PRECISION=DOT_PRECISION, WINDOW=WINDOW, first_seen=first_seen,
+        )  # fmt: skip
     acc, l, m = _attend(
-        acc, l, m, q, k_head, v_head, k_stride_row, v_stride_row, last_key, kv_len, 0, unmasked, qk_scale,
+        acc, l, m, q, k_head, v_head, k_stride_row, v_stride_row, last_key, kv_len, (
+            whole_from if WINDOW else 0
+        ), unmasked, qk_scale,
         BLOCK_N=BLOCK_N, HEAD_DIM=HEAD_DIM, HEAD_DIM_PADDED=HEAD_DIM_PADDED, MASKED=False, IS_CAUSAL=IS_CAUSAL,
         USE_EXP2=USE_EXP2, DOT_PRECISION=DOT_PRECISION,
+        WINDOW=WINDOW, first_seen=first_seen if WINDOW else None,
     )  # fmt: skip
     acc, l, m = _attend(
         acc, l, m, q, k_head, v_head, k_stride_row, v_stride_row, last_key, kv_len, unmasked, end, qk_scale,
         BLOCK_N=BLOCK_N, HEAD_DIM=HEAD_DIM, HEAD_DIM_PADDED=HEAD_DIM_PADDED, MASKED=True, IS_CAUSAL=IS_CAUSAL,
         USE_EXP2=USE_EXP2, DOT_PRECISION=DOT_PRECISION,
+        WINDOW=WINDOW, first_seen=first_seen if WINDOW else None,
     )  # fmt: skip
 
     # Only a query without any visible key has l = 0: its output is 0 and its log-sum-exp -inf.
@@ -185,18 +214,29 @@ def attention_fwd_kernel(
     tl.store(lse_head + row * lse_stride_row, lse, mask=query < q_len)
 
 
+def _reach(window, kv_len):
+    """How many keys a window has to one side, as the kernel takes it: more than there are where it has no end (-1)."""
+    most = 2**30
+    if kv_len > most:
+        raise ValueError(f"a window is taken over at most {most} keys, but got {kv_len}")
+    return most if window < 0 else min(window, most)
+
+
 def launch(
     q,
     k,
     v,
     out,
     lse,
+    window_left=None,  # where WINDOW: how many keys before its own place a query sees; -1: all
+    window_right=None,  # where WINDOW: how many after it
     *,
     scale,
     IS_CAUSAL,
     USE_EXP2,
     TILE_ORDER,
     DOT_PRECISION,
+    WINDOW,
     BLOCK_M,
     BLOCK_N,
     num_warps,
@@ -247,6 +287,9 @@ def launch(
         USE_EXP2=USE_EXP2,
         TILE_ORDER=TILE_ORDER,
         DOT_PRECISION=DOT_PRECISION,
+        WINDOW=WINDOW,
+        window_left=_reach(window_left, kv_len) if WINDOW else None,
+        window_right=(0 if IS_CAUSAL else _reach(window_right, kv_len)) if WINDOW else None,
         num_warps=num_warps,
         num_stages=num_stages,
     )
