@@ -37,7 +37,9 @@ class Seen:
     notes: tuple[str, ...] = ()
 
 
-def by_rows(operator: str, tensors: Sequence[torch.Tensor], dim: int) -> Seen:
+def by_rows(
+    operator: str, tensors: Sequence[torch.Tensor], dim: int, options: Mapping[str, Scalar] | None = None
+) -> Seen:
     """An operator over rows, of inputs of one shape over ``dim``, their last axis. Raises ``NoProblemError``."""
     x = tensors[0]
     if x.dim() == 0 or dim % x.dim() != x.dim() - 1:
@@ -48,7 +50,7 @@ def by_rows(operator: str, tensors: Sequence[torch.Tensor], dim: int) -> Seen:
     stride, notes = strides.pop() if len(strides) == 1 else None, ()
     if stride is None:
         stride, notes = cols, (_COPIED,)  # type: ignore[assignment]
-    return Seen(_made(operator, {"rows": rows, "cols": cols, "row_stride": stride}, x.dtype, {}), notes)
+    return Seen(_made(operator, {"rows": rows, "cols": cols, "row_stride": stride}, x.dtype, options or {}), notes)
 
 
 def attention(
