@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
+import torch
 
 from tests.checkout import checkout
+from tuner.check_plan import plan
+from tuner.checking import check
 from tuner.errors import UsageError
 from tuner.operators import get
 from tuner.own_kernel import read_own_kernel
@@ -44,7 +49,7 @@ def test_what_the_file_says_of_itself_is_used_and_the_command_line_goes_before(t
 
 def test_tiles_are_guessed_from_block_arguments_and_that_is_said(tmp_path):
     made, guessed = candidate(tmp_path, LAUNCH, "BLOCK=256")
-    assert made.tiles == {"cols": 256} and guessed == "cols in tiles of 256"
+    assert made.tiles == {"cols": 256} and guessed == "cols in tiles of 256 (BLOCK)"
     whole, guessed = candidate(tmp_path, LAUNCH, "BLOCK=1024")
     assert whole.max_tiles == {"cols": 1} and "never two along cols" in guessed
     attention = "def launch(q, k, v, out, lse, *, scale, BLOCK_M, BLOCK_N): ...\n"
@@ -55,6 +60,45 @@ def test_tiles_are_guessed_from_block_arguments_and_that_is_said(tmp_path):
     problem = get("attention_bwd").problem(dict(ATTENTION.sizes), "fp16")
     made, _ = candidate(tmp_path, gradients, "BLOCK_M=32,BLOCK_N=16", problem=problem)
     assert made.tiles == {"q_len": 32, "kv_len": 16} and made.profile.p == "fp16"
+
+
+def test_where_the_file_says_nothing_long_tiles_are_taken_and_what_to_give_is_said(tmp_path):
+    silent = "def launch(x, out): ...\n"
+    made, guessed = candidate(tmp_path, silent)
+    assert made.tiles == {"cols": 1024} and made.max_tiles == {}
+    assert "cols in tiles of 1024 at most (a guess" in guessed and "give --tiles cols=N" in guessed
+    # The bound allows for as many tiles as there may be.
+    assert made.profile.tiles == -(-1000 // 16)
+    attention = "def launch(q, k, v, out, lse, *, scale): ...\n"
+    assert candidate(tmp_path, attention, problem=ATTENTION)[0].tiles == {"kv_len": 128}
+    told, guessed = candidate(tmp_path, silent, tiles="cols=2048")
+    assert told.tiles == {"cols": 2048} and guessed == ""
+
+
+def test_a_kernel_whose_block_stands_in_the_file_gets_several_of_its_tiles(tmp_path):
+    """With tiles of 64, as were guessed, the inputs that show it had one of its tiles."""
+    made, _ = candidate(tmp_path, "def launch(x, out):\n    kernel[(8,)](x, out, BLOCK=512)\n")
+
+    def maximum_not_carried(x, out, carry=False):
+        m, total = torch.full((len(x), 1), -torch.inf), torch.zeros(len(x), 1)
+        for tile in x.float().split(512, dim=1):
+            top = tile.amax(1, keepdim=True)
+            m_new = torch.maximum(m, top) if carry else torch.where(top == -torch.inf, m, top)
+            safe = torch.where(m_new == -torch.inf, 0.0, m_new)
+            total, m = total * (m - safe).exp() + (tile - safe).exp().sum(1, keepdim=True), m_new
+        out.copy_((x.float() - m).exp() / total)
+
+    operator = get("softmax")
+
+    def report(launch, tiles):
+        checks = plan(operator, SOFTMAX, tiles, {}, made.profile, full_size=False)
+        return check(launch, operator, checks, "cpu", 0)
+
+    assert report(functools.partial(maximum_not_carried, carry=True), made.tiles).passed
+    assert report(maximum_not_carried, {"cols": 64}).passed
+    refused = report(maximum_not_carried, made.tiles)
+    assert not refused.passed and refused.families[-1].family == "falling"
+    assert refused.families[-1].problem.startswith("softmax rows=7 cols=1706 ")
 
 
 def test_a_rendered_file_says_its_config_itself(tmp_path):
@@ -105,7 +149,10 @@ def test_a_file_is_checked_and_a_wrong_one_gets_its_likely_cause(tmp_path):
 
     right = tuner.check(SOFTMAX, file=PLAIN, config="BLOCK_COLS=64,PROGRAMS=3", gpu=False)
     assert right.passed, right.reason
-    assert right.subject == f"{PLAIN} with BLOCK_COLS=64,PROGRAMS=3; taken: cols in tiles of 64" and right.cause == ""
+    assert (
+        right.subject == f"{PLAIN} with BLOCK_COLS=64,PROGRAMS=3; taken: cols in tiles of 64 (BLOCK_COLS)"
+        and right.cause == ""
+    )
     wrong = tmp_path / "wrong.py"
     wrong.write_text(PLAIN.read_text().replace("l = l * alpha\n", "l = l\n"))
     report = tuner.check(SOFTMAX, file=wrong, config="BLOCK_COLS=64,PROGRAMS=3", gpu=False)

@@ -19,24 +19,28 @@ from tuner.errors import UsageError
 from tuner.evaluating import Candidate
 from tuner.naming import did_you_mean, listed
 from tuner.operators import Operator, get
+from tuner.own_tiles import block_sizes, tile_of
 from tuner.precision import PrecisionProfile
 from tuner.problem import Problem
 
-_BLOCKS = {"BLOCK_M": ("q_len", "max_len"), "BLOCK_N": ("kv_len", "max_kv_len")}
-_GUESSED_TILE = 64
+_OTHER_AXES = ("q_len", "max_len", "rows")
+_KEYS = ("kv_len", "max_kv_len")
+_ROW = "cols"
 _WANTED = "give a Python file with a function launch that takes the operator's tensors, as a template's does"
 _SAID = ("CONFIG", "TILES", "MAX_TILES", "PRECISION")
 
 
 @dataclass(frozen=True)
 class OwnKernel:
-    """What a file says. ``required`` and ``optional``: the keyword arguments of ``launch`` without and with default."""
+    """What a file says. ``required`` and ``optional``: the keyword arguments of ``launch`` without and with default;
+    ``tree``: its syntax."""
 
     path: Path
     positional: tuple[str, ...]
     required: tuple[str, ...]
     optional: tuple[str, ...]
     anything: bool
+    tree: ast.Module
     said: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
 
     def candidate(self, problem: Problem, config: str, tiles: str, precision: str) -> tuple[Candidate, str]:
@@ -49,8 +53,8 @@ class OwnKernel:
         """
         operator = get(problem.operator)
         arguments = self._arguments(operator, problem, config)
-        sizes, most, guessed = self._tiles(operator, problem, arguments, tiles)
-        profile = self._profile(operator, problem, sizes, precision)
+        sizes, most, shortest, guessed = self._tiles(operator, problem, arguments, tiles)
+        profile = self._profile(operator, problem, shortest, precision)  # which may have the most of them
         key = digest([self.path.read_text(encoding="utf-8"), arguments, sizes, most, profile.as_json()])
         return Candidate(key, str(self.path), arguments, sizes, most, profile), guessed
 
@@ -76,32 +80,36 @@ class OwnKernel:
 
     def _tiles(
         self, operator: Operator, problem: Problem, arguments: Mapping[str, Value], text: str
-    ) -> tuple[dict[str, int], dict[str, int], str]:
+    ) -> tuple[dict[str, int], dict[str, int], dict[str, int], str]:
+        """By axis: elements of the longest tile, tiles at most, elements of the shortest one; and what was guessed."""
         tiles = _whole("TILES", {**self.said.get("TILES", {}), **parse_config_text(text)}, operator)
         most = _whole("MAX_TILES", self.said.get("MAX_TILES", {}), operator)
         guesses = []
-        for name, axes in _BLOCKS.items():
-            size = arguments.get(name)
-            for axis in axes:
-                if axis in problem.sizes and axis not in tiles and isinstance(size, int) and size > 0:
-                    tiles[axis] = size
-                    guesses.append(f"{axis} in tiles of {size} ({name})")
-        axis = operator.reduced_axis
-        if axis not in tiles:
-            blocks = [v for n, v in arguments.items() if "BLOCK" in n and type(v) is int and v > 0]
-            tiles[axis] = max(blocks, default=_GUESSED_TILE)
-            guesses.append(f"{axis} in tiles of {tiles[axis]}")
-            if blocks and tiles[axis] >= problem.sizes[axis] and axis not in most:
+        blocks, smallest = block_sizes(self.tree, arguments), dict(tiles)
+        reduced = operator.reduced_axis
+        for axis in dict.fromkeys((*(a for a in _OTHER_AXES if a in problem.sizes), reduced)):
+            found = tile_of(axis, problem.sizes[axis], blocks, reduced=axis == reduced) if axis not in tiles else None
+            if found is None:
+                continue
+            tiles[axis], smallest[axis] = found.size, found.smallest
+            if found.names:
+                guesses.append(f"{axis} in tiles of {found.size} ({', '.join(found.names)})")
+            else:
+                guesses.append(
+                    f"{axis} in tiles of {found.size} at most (a guess: the file has no block size of it; where a tile "
+                    f"is longer, give --tiles {axis}=N, since the check then needs longer inputs)"
+                )
+            if found.names and axis == _ROW and found.smallest >= problem.sizes[axis] and axis not in most:
                 most[axis] = 1
                 guesses.append(f"never two along {axis}")
-        return tiles, most, ", ".join(guesses)
+        return tiles, most, smallest, ", ".join(guesses)
 
     def _profile(self, operator: Operator, problem: Problem, tiles: Mapping[str, int], text: str) -> PrecisionProfile:
         axis, wide = operator.reduced_axis, problem.dtype == "fp32"
         tf32 = bool(problem.settings.get("allow_tf32"))
         fields: dict[str, Value] = {"input": problem.dtype, "output": problem.dtype}
         fields["tiles"] = -(-problem.sizes[axis] // tiles[axis])
-        if axis in _BLOCKS["BLOCK_N"]:
+        if axis in _KEYS:
             fields |= {"p": problem.dtype, "dot": ("tf32" if tf32 else "ieee") if wide else "16bit"}
         said = {**self.said.get("PRECISION", {}), **parse_config_text(text)}
         for name, value in said.items():
@@ -146,6 +154,7 @@ def read_own_kernel(path: Path) -> OwnKernel:
         tuple(name for name, default in named if default is None),
         (*with_default, *(name for name, default in named if default is not None)),
         given.kwarg is not None,
+        tree,
         {name: _literal(path, tree, name) for name in _SAID},
     )
 
