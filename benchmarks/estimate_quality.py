@@ -46,7 +46,10 @@ def estimated_us(job: CompileJob) -> float | None:
         return None
     operator = get(job.problem.operator)
     figures = Figures(
-        operator.flops(job.problem), operator.bytes_moved(job.problem), operator.exponentials(job.problem)
+        operator.flops(job.problem),
+        operator.bytes_moved(job.problem),
+        operator.exponentials(job.problem),
+        operator.uneven(job.problem),
     )
     return estimate(figures, report, job.device, math.prod(report.grid)).us
 

@@ -24,22 +24,25 @@ ATTENTION = Figures(
     bytes_moved=4 * 4 * 32 * 4096 * 128 * 2,
     exponentials=4.0 * 32 * 4096 * 4096,
 )
-# As Triton 3.9 compiles a plain loop over 128 x 64 tiles with 8 warps for sm_90
-TILE = KernelResources("attention", registers=220, spill_bytes=0, shared_bytes=131_072, threads=256)
+# As Triton 3.9 compiles the template `pointer` over 128 x 64 tiles with 8 warps and 3 stages for sm_90: two loops, with
+# and without a mask
+TILE = KernelResources("attention", registers=163, spill_bytes=0, shared_bytes=131_072, threads=256)
 TILE_COUNTS = {
-    "total": 949,
-    "mma": 12,
-    "wgmma": 12,
-    "ex2": 34,
-    "cp_async_128": 24,
+    "total": 1555,
+    "mma": 24,
+    "mma_flops": 1_048_576,
+    "wgmma": 24,
+    "ex2": 68,
+    "cp_async_128": 48,
     "ld_global_128": 8,
     "st_global_128": 8,
-    "loop.total": 464,
-    "loop.mma": 12,
-    "loop.wgmma": 12,
-    "loop.mma_flops": 2 * 2 * 128 * 64 * 128 // 8,
-    "loop.ex2": 34,
-    "loop.cp_async_128": 8,
+    "st_global_32": 1,
+    "loop.total": 885,
+    "loop.mma": 24,
+    "loop.wgmma": 24,
+    "loop.mma_flops": 1_048_576,
+    "loop.ex2": 68,
+    "loop.cp_async_128": 16,
 }
 TILES = 4 * 32 * 4096 // 128
 
@@ -66,14 +69,14 @@ def test_softmax_is_limited_by_memory_near_the_bandwidth():
 def test_attention_is_limited_by_arithmetic_below_the_peak():
     found = attention()
     assert found.limiter == "tensor"
-    # the best plain Triton loop reaches 533 TFLOP/s at this shape on an H200, which is 2063 us
-    assert 1700 < found.us < 2600
+    measured_us = 2296  # on an H200
+    assert measured_us / 1.3 < found.us < 1.3 * measured_us
 
 
 def test_an_estimate_is_stored_as_one():
     found = softmax()
     measurement = found.measurement()
-    assert (measurement.stage, measurement.protocol) == ("estimate", "estimate-1")
+    assert (measurement.stage, measurement.protocol) == ("estimate", "estimate-2")
     assert measurement.samples_us == (found.us,)
     assert measurement.median_us == measurement.low_us == measurement.high_us == found.us
     assert measurement.notes[0] == "estimated"
@@ -82,8 +85,16 @@ def test_an_estimate_is_stored_as_one():
 
 def test_the_terms_add_up_to_the_time():
     found = attention()
-    parts = found.terms["launch"] + found.terms[found.limiter] + found.terms["exposed"] + found.terms["spills"]
-    assert found.us == pytest.approx(parts)
+    parts = found.terms[found.limiter] + found.terms["exposed"] + found.terms["spills"]
+    assert found.us == pytest.approx(found.terms["launch"] + found.terms["scale"] * parts)
+
+
+def test_programs_that_stay_lose_by_unequal_work():
+    uneven = replace(ATTENTION, uneven=True)
+    once = [estimate(figures, report(TILE, TILE_COUNTS), H200, 132) for figures in (ATTENTION, uneven)]
+    assert once[1].us > 1.2 * once[0].us
+    by_and_by = [estimate(figures, report(TILE, TILE_COUNTS), H200, TILES) for figures in (ATTENTION, uneven)]
+    assert by_and_by[1].us == by_and_by[0].us
 
 
 @given(st.integers(min_value=0, max_value=2000), st.integers(min_value=1, max_value=2000))

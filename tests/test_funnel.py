@@ -62,7 +62,7 @@ def test_a_right_config_is_ranked_by_an_estimate_that_says_so(run, funnel):
     assert record.check_report.mode == "interpreter"
     assert record.compile_report is not None and record.compile_report.instructions
     (measurement,) = record.measurements
-    assert (measurement.stage, measurement.protocol) == ("estimate", "estimate-1")
+    assert (measurement.stage, measurement.protocol) == ("estimate", "estimate-2")
     assert record.value_us == measurement.median_us == funnel.best_us
     assert set(record.seconds) == {"compile", "check"}
     assert funnel.gpu_busy_seconds == 0.0

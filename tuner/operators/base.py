@@ -223,6 +223,10 @@ class Operator(ABC):
     def exponentials(self, problem: Problem) -> float:
         """Exponentials that the definition needs (masked ones not counted)."""
 
+    def uneven(self, problem: Problem) -> bool:
+        """Whether parts of the output of one size take different work, as under a causal mask."""
+        return bool(problem.settings.get("causal", False))
+
     def effort(self, problem: Problem) -> float:
         """How much the reference has to compute, in the unit of ``exponentials``: what is small is looked at first."""
         return self.exponentials(problem)
