@@ -82,6 +82,10 @@ def test_softmax_configs_measured_to_be_fast_are_in_the_space(shape, text):
         (ATTENTION_SHAPES[2], "template=descriptor,BLOCK_M=64,BLOCK_N=128,num_warps=4,KV_STAGES=2"),
         (ATTENTION_SHAPES[3], "template=descriptor,BLOCK_M=64,BLOCK_N=64,num_warps=4,KV_STAGES=3"),
         (ATTENTION_SHAPES[4], "template=descriptor,BLOCK_M=128,BLOCK_N=64,num_warps=4,KV_STAGES=2"),
+        (ATTENTION_SHAPES[0], "template=gluon,PERSISTENT=true,HEAD_GROUP=1"),
+        (ATTENTION_SHAPES[2], "template=gluon,PERSISTENT=true,CONSUMERS=3,KV_STAGES=3"),
+        (ATTENTION_SHAPES[3], "template=gluon,PERSISTENT=true,HEAD_GROUP=8"),
+        (ATTENTION_SHAPES[4], "template=gluon,PERSISTENT=false,HEAD_GROUP=4"),
     ],
 )
 def test_attention_configs_measured_to_be_fast_are_in_the_space(shape, text):
@@ -153,7 +157,8 @@ def test_every_attention_problem_has_a_plain_config_on_every_device(device, head
     space = attention(2, 8, 3000, head_dim, True, dtype, device)
     powers_of_two = (16, 64, 128, 256)
     expected = ("pointer", "descriptor") if device in ("h200", "b200") and head_dim in powers_of_two else ("pointer",)
-    assert space.templates == expected
+    warpgroups = device == "h200" and head_dim in (64, 128) and dtype != "fp32"
+    assert space.templates == ((*expected, "gluon") if warpgroups else expected)
     plain = space.plain()[0].values
     # What runs unless something faster is found takes fp32 products as they are.
     assert plain["DOT_PRECISION"] == "ieee"
@@ -171,6 +176,24 @@ def test_every_softmax_problem_has_a_plain_config_on_every_device(device, shape)
     }
 
 
+def test_two_tiles_of_q_are_held_where_programs_stay_and_there_is_room():
+    space = attention(4, 32, 4096, 128, True)
+    held = {
+        (stages, stay): space.parse(f"template=gluon,KV_STAGES={stages},PERSISTENT={stay}").values["Q_STAGES"]
+        for stages in (2, 3)
+        for stay in ("true", "false")
+    }
+    assert held == {(2, "true"): 2, (2, "false"): 1, (3, "true"): 1, (3, "false"): 1}
+
+
+def test_what_a_triton_lacks_is_left_out_and_said():
+    problem = get("attention_fwd").problem({"batch": 1, "heads": 2, "q_len": 300, "head_dim": 64}, "bf16")
+    space = load_space("attention_fwd").bind(problem, target("h200"), triton_version="3.5.1")
+    assert space.templates == ("pointer", "descriptor")
+    assert space.refused == {"gluon": "needs Triton 3.6 for triton.experimental.gluon; this is 3.5.1"}
+    assert "gluon" in load_space("attention_fwd").bind(problem, target("h200"), triton_version="3.6.0").templates
+
+
 def test_the_products_of_fp32_attention_are_declared_as_they_are_taken():
     space = attention(2, 8, 3000, 64, False, "fp32")
     assert {config.values["DOT_PRECISION"] for config in space.configs()} == {"ieee"}, "tf32 is asked for, not assumed"
@@ -183,13 +206,14 @@ def test_the_products_of_fp32_attention_are_declared_as_they_are_taken():
 
 
 def test_the_order_of_query_tiles_is_searched_where_their_work_differs():
-    assert "longest_first" not in {c.values["TILE_ORDER"] for c in attention(4, 32, 4096, 128, False).configs()}
-    assert "longest_first" in {c.values["TILE_ORDER"] for c in attention(4, 32, 4096, 128, True).configs()}
+    assert "longest_first" not in {c.values.get("TILE_ORDER") for c in attention(4, 32, 4096, 128, False).configs()}
+    assert "longest_first" in {c.values.get("TILE_ORDER") for c in attention(4, 32, 4096, 128, True).configs()}
 
 
-def test_only_softmax_whose_programs_wait_for_one_another_needs_a_gpu():
+def test_only_what_the_interpreter_cannot_run_needs_a_gpu():
     spaces = [load_space("softmax"), load_space("attention_fwd")]
     assert [name for space in spaces for name, template in space.templates.items() if template.needs_gpu] == [
         "cooperative",
         "cluster",
+        "gluon",
     ]
