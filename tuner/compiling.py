@@ -223,16 +223,24 @@ def counting_compilations() -> Iterator[Callable[[], int]]:
     """Yields a function that says how many kernels Triton has compiled since, cache hits not counted."""
     from triton.compiler.compiler import ASTSource
 
-    original = ASTSource.make_ir
+    with suppress(ImportError):  # where there is no Gluon
+        import triton.experimental.gluon  # noqa: F401  # its sources are a class of their own
+    kinds = (ASTSource, *ASTSource.__subclasses__())
+    originals = [kind.make_ir for kind in kinds]
     count = 0
 
-    def make_ir(self: Any, *args: Any, **kwargs: Any) -> Any:
-        nonlocal count
-        count += 1
-        return original(self, *args, **kwargs)
+    def counted(original: Callable[..., Any]) -> Callable[..., Any]:
+        def make_ir(*args: Any, **kwargs: Any) -> Any:
+            nonlocal count
+            count += 1
+            return original(*args, **kwargs)
 
-    ASTSource.make_ir = make_ir
+        return make_ir
+
+    for kind, original in zip(kinds, originals, strict=True):
+        kind.make_ir = counted(original)
     try:
         yield lambda: count
     finally:
-        ASTSource.make_ir = original
+        for kind, original in zip(kinds, originals, strict=True):
+            kind.make_ir = original

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import TypeVar
 
 import libcst as cst
 
 from tuner.config import Value
 from tuner.constants import literal
+from tuner.partitions import WARP_SPECIALIZE
 from tuner.switches import Uses
 
 _Item = TypeVar("_Item", cst.Arg, cst.Param)
@@ -26,6 +27,7 @@ class _Fix(cst.CSTTransformer):
         self._depth = 0
         self._inside: Mapping[str, Value] = {}
         self._not_uses: set[cst.CSTNode] = set()
+        self._partitions: set[cst.CSTNode] = set()
 
     def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
         if self._depth == 0:
@@ -64,6 +66,20 @@ class _Fix(cst.CSTTransformer):
             return updated_node
         value = literal(self._inside[original_node.value])
         return value.with_changes(lpar=(*updated_node.lpar, *value.lpar), rpar=(*value.rpar, *updated_node.rpar))
+
+    def visit_Call(self, node: cst.Call) -> None:
+        starts = isinstance(node.func, cst.Attribute) and node.func.attr.value == WARP_SPECIALIZE and node.args
+        if starts and isinstance(node.args[0].value, cst.List):
+            self._partitions.update(e.value for e in node.args[0].value.elements)
+
+    def leave_Tuple(self, original_node: cst.Tuple, updated_node: cst.Tuple) -> cst.Tuple:
+        if original_node not in self._partitions or len(original_node.elements) != 2:
+            return updated_node
+        partition, arguments = (e.value for e in original_node.elements)
+        if not isinstance(partition, cst.Name) or not isinstance(arguments, cst.Tuple):
+            return updated_node
+        gone = self._uses.fixed.get(partition.value, {}).keys()
+        return _without_arguments(updated_node, self._uses.parameters.get(partition.value, ()), gone)
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:
         callee: cst.BaseExpression = original_node.func
@@ -120,3 +136,19 @@ def _as_last(item: _Item, gone: cst.Arg | cst.Param) -> _Item:
     if isinstance(item, cst.Param) and isinstance(gone, cst.Param):
         return item.with_changes(comma=comma, whitespace_after_param=gone.whitespace_after_param)
     return item.with_changes(comma=comma)
+
+
+def _without_arguments(pair: cst.Tuple, parameters: Sequence[str], gone: Set[str]) -> cst.Tuple:
+    """``pair``, a partition and its tuple of arguments, less the arguments for those of ``parameters`` in ``gone``."""
+    arguments = pair.elements[1].value
+    assert isinstance(arguments, cst.Tuple)
+    kept = [e for e, name in zip(arguments.elements, parameters, strict=False) if name not in gone]
+    kept += arguments.elements[len(parameters) :]
+    if len(kept) == len(arguments.elements):
+        return pair
+    if kept:  # one element keeps its comma, without which it were no tuple; others end as they did
+        comma = arguments.elements[-1].comma if len(kept) > 1 else cst.Comma()
+        kept[-1] = kept[-1].with_changes(comma=comma)
+    return pair.with_changes(
+        elements=[pair.elements[0], pair.elements[1].with_changes(value=arguments.with_changes(elements=kept))]
+    )

@@ -60,7 +60,7 @@ def refuse_empty(bound: BoundSpace) -> None:
 def _one(
     machine: Machine, space: Space, problem: Problem, config: str | None
 ) -> tuple[BoundSpace, Config, TicketOffice]:
-    bound = space.bind(problem, machine.device, gpu=machine.measures)
+    bound = space.bind(problem, machine.device, gpu=machine.measures, triton_version=machine.stack.triton)
     refuse_empty(bound)
     return bound, bound.parse(config or ""), TicketOffice(bound, machine.workspace, machine.stack.triton)
 

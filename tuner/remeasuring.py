@@ -52,7 +52,9 @@ class Remeasuring:
         for winner in winners:
             problem, machine = winner.problem, self.machine
             try:
-                bound = space(problem.operator).bind(problem, machine.device, gpu=machine.measures)
+                bound = space(problem.operator).bind(
+                    problem, machine.device, gpu=machine.measures, triton_version=machine.stack.triton
+                )
             except UsageError as error:  # its operator or its search space is gone; the others are not
                 self._notice(f"{problem.label} is left out: {error}")
                 continue

@@ -89,7 +89,7 @@ class Session:
         listener = on_event or (lambda event: None)
         chosen = load_space(space or problem.operator)
         store, machine = self._started()
-        bound = chosen.bind(problem, machine.device, gpu=machine.measures)
+        bound = chosen.bind(problem, machine.device, gpu=machine.measures, triton_version=machine.stack.triton)
         refuse_empty(bound)
         spec = StudySpec(
             problem=problem,

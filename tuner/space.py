@@ -22,6 +22,7 @@ from tuner.precision import PrecisionProfile
 from tuner.problem import Problem, Scalar
 from tuner.template import Template, load_template
 from tuner.template_space import TemplateSpace
+from tuner.triton_api import lacking
 
 __all__ = ["BoundSpace", "Space", "TemplateSpace", "load_space"]
 
@@ -70,11 +71,18 @@ class Space:
     facts: Facts = sizes_and_options
 
     def bind(
-        self, problem: Problem, device: Device, load: TemplateLoader = load_template, *, gpu: bool = True
+        self,
+        problem: Problem,
+        device: Device,
+        load: TemplateLoader = load_template,
+        *,
+        gpu: bool = True,
+        triton_version: str | None = None,
     ) -> BoundSpace:
         """This space for one problem on one device; ``load`` reads template sources.
 
-        Without a ``gpu`` to check on, templates that need one are refused.
+        Without a ``gpu`` to check on, templates that need one are refused, and where ``triton_version`` is given, those
+        that it cannot express.
 
         Raises:
             ProblemError: the problem is another operator's.
@@ -94,13 +102,18 @@ class Space:
         for name, template in self.templates.items():
             where = template.where
             if template.needs_gpu and not gpu:
-                refused[name] = "needs a GPU: its programs wait for one another, which the interpreter cannot run"
+                refused[name] = "needs a GPU: the interpreter cannot run it"
                 continue
             if where is not None and not where.holds(given):
                 seen = where.expression.shown_values(given)
                 refused[name] = f"where: {where.text} is false{f' ({seen})' if seen else ''}"
                 continue
-            candidate = BoundTemplate.bind(template, load(self.operator, name, template.source), given)
+            source = load(self.operator, name, template.source)
+            missing = lacking(source.source, triton_version) if triton_version else None
+            if missing is not None:
+                refused[name] = missing
+                continue
+            candidate = BoundTemplate.bind(template, source, given)
             if candidate.plain is None:
                 refused[name] = candidate.why_none()
             else:

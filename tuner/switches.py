@@ -17,6 +17,7 @@ import libcst as cst
 from tuner.config import Value
 from tuner.constants import constant, same
 from tuner.errors import TemplateError
+from tuner.partitions import partition_calls
 from tuner.template import Template, parse
 
 Fixed = dict[str, dict[str, Value]]
@@ -25,10 +26,14 @@ Fixed = dict[str, dict[str, Value]]
 
 @dataclass(frozen=True)
 class Uses:
-    """``fixed``: what is fixed in each module-level function; ``module_names``: what the module binds."""
+    """``fixed``: what is fixed in each module-level function; ``module_names``: what the module binds.
+
+    ``parameters`` are those of each module-level function, in order.
+    """
 
     fixed: Fixed
     module_names: frozenset[str]
+    parameters: Mapping[str, tuple[str, ...]]
 
     def removes(self, callee: str, switch: str, inside: Mapping[str, Value]) -> bool:
         """Whether a call of ``callee`` in a function that fixes ``inside`` loses its keyword argument ``switch``."""
@@ -39,9 +44,12 @@ class Uses:
 
 @dataclass(frozen=True)
 class _Call:
+    """``by_position``: the callee is a partition, which gets everything by position."""
+
     caller: str
     callee: str
     node: ast.Call
+    by_position: bool = False
 
 
 def find_uses(template: Template, switches: Mapping[str, Value]) -> Uses:
@@ -92,7 +100,7 @@ class _Reader:
         while self._unfix_one(calls, fixed):
             pass
         self._refuse_open_references(fixed)
-        return Uses(fixed, self.module_names)
+        return Uses(fixed, self.module_names, self.parameters)
 
     def error(self, node: ast.AST, problem: str, remedy: str) -> TemplateError:
         return TemplateError(f"{self.path}:{getattr(node, 'lineno', 1)}: {problem}; {remedy}")
@@ -100,8 +108,13 @@ class _Reader:
     def _calls(self) -> Iterator[_Call]:
         for caller, function in self.functions.items():
             for node in ast.walk(function):
-                if isinstance(node, ast.Call) and (callee := callee_name(node.func)) is not None:
+                if not isinstance(node, ast.Call):
+                    continue
+                if (callee := callee_name(node.func)) is not None:
                     yield _Call(caller, callee, node)
+                for made in partition_calls(node):
+                    if (callee := callee_name(made.func)) is not None:
+                        yield _Call(caller, callee, made, by_position=True)
 
     def _unfix_one(self, calls: list[_Call], fixed: Fixed) -> bool:
         """Un-fix the first parameter that some call gives something else; False where there is none."""
@@ -121,16 +134,20 @@ class _Reader:
         index = positions.index(switch)
         positional = [a for a in call.node.args if not isinstance(a, ast.Starred)]
         given = next((k.value for k in call.node.keywords if k.arg == switch), None)
+        if given is None and call.by_position and len(positional) == len(call.node.args) > index:
+            given = positional[index]
         if given is None:
-            if len(positional) > index:
+            if len(positional) > index and not call.by_position:
                 raise self.error(positional[index], f"{switch} is passed by position", f"write `{switch}={switch}`")
             if len(positional) != len(call.node.args) or any(k.arg is None for k in call.node.keywords):
-                raise self.error(
-                    call.node, f"{switch} may be hidden in a * or ** argument", f"pass `{switch}={switch}` by keyword"
+                remedy = (
+                    "write the partition's tuple out" if call.by_position else f"pass `{switch}={switch}` by keyword"
                 )
+                raise self.error(call.node, f"{switch} may be hidden in a * or ** argument", remedy)
             given = _default(self.functions[call.callee], switch)
             if given is None:
-                raise self.error(call.node, f"{call.callee}() is called without {switch}", f"pass `{switch}={switch}`")
+                remedy = f"put {switch} into the partition's tuple" if call.by_position else f"pass `{switch}={switch}`"
+                raise self.error(call.node, f"{call.callee}() is called without {switch}", remedy)
             return self._is_value(given, switch, {})
         return self._is_value(given, switch, fixed[call.caller])
 
@@ -189,7 +206,8 @@ class _Reader:
     def _refuse_open_references(self, fixed: Fixed) -> None:
         """A function that keeps a parameter named as a switch must be called by name: an alias could confuse it."""
         mixed = {n for n, ps in self.parameters.items() if any(p in self.switches and p not in fixed[n] for p in ps)}
-        called = {id(_root(n.func)) for n in ast.walk(self.tree) if isinstance(n, ast.Call)}
+        calls = [n for n in ast.walk(self.tree) if isinstance(n, ast.Call)]
+        called = {id(_root(n.func)) for call in calls for n in (call, *partition_calls(call))}
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Name) and node.id in mixed and id(node) not in called:
                 raise self.error(

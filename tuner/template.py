@@ -1,6 +1,6 @@
 """A template: one Triton source in ``variants/`` (or a user's own), read and held to its contract, never imported.
 
-The contract: an ordinary Python file with at least one ``@triton.jit`` function and one
+The contract: an ordinary Python file with at least one ``@triton.jit`` or ``@gluon.jit`` function and one
 ``def launch(<tensors>, [<scalars>], *, <switches>, <launch parameters>)``, whose keyword-only names are what a config
 may set.
 """
@@ -14,6 +14,8 @@ from pathlib import Path
 
 from tuner.errors import TemplateError
 from tuner.source_part import holds_more, needed
+
+_JIT = ("triton.jit", "gluon.jit", "jit")
 
 MAX_BYTES = 1 << 20
 """The largest template that is read. A kernel is a few hundred lines; a file above this is a mistake in the path."""
@@ -85,12 +87,12 @@ def parse(source: str, path: Path) -> ast.Module:
 
 
 def is_jit(node: ast.AST) -> bool:
-    """Whether ``node`` is a function decorated with ``@triton.jit``, ``@triton.jit(...)`` or ``@jit``."""
+    """Whether ``node`` is a function decorated with ``@triton.jit``, ``@gluon.jit`` or ``@jit``, or a call of one."""
     if not isinstance(node, ast.FunctionDef):
         return False
     for decorator in node.decorator_list:
         target = decorator.func if isinstance(decorator, ast.Call) else decorator
-        if ast.unparse(target) in ("triton.jit", "jit"):
+        if ast.unparse(target) in _JIT:
             return True
     return False
 

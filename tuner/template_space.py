@@ -68,7 +68,7 @@ class TemplateSpace:
 
     ``choices`` are the searched names, switches (``searched_switches``) before parameters, in the file's order;
     ``fixed`` are the switches that the problem decides. ``derived`` is in an order in which each value needs only
-    earlier ones. ``needs_gpu``: its programs wait for one another, so that it cannot run in the interpreter.
+    earlier ones. ``needs_gpu``: the interpreter cannot run it.
     ``plain`` has a value, or an expression for it, for every searched name. Lines are 1-based.
     """
 

@@ -52,8 +52,8 @@ RANGE_HINTS: dict[str, Version] = {
 }
 """Keyword arguments of ``tl.range`` and the first version that takes them."""
 
-MODULES: dict[str, Version] = {"triton.tools.tensor_descriptor": (3, 4)}
-"""Modules that templates import, and the first version that has them."""
+MODULES: dict[str, Version] = {"triton.tools.tensor_descriptor": (3, 4), "triton.experimental.gluon": (3, 6)}
+"""Modules that templates import, and the first version that has them (Gluon as the templates use it)."""
 
 
 def resolve(module: cst.Module, template: Template, triton_version: str | None) -> tuple[cst.Module, str]:
@@ -119,14 +119,25 @@ def _without_shim(module: cst.Module, language: str) -> cst.Module:
     return cst.parse_module(module.code.replace(text, "", 1)).visit(_Unshim(language))
 
 
+def lacking(source: str, triton_version: str) -> str | None:
+    """What ``source`` cannot be rendered without and ``triton_version`` lacks, for people; None where it has all."""
+    missing = next(_lacking(source, language_name(source), parse_version(triton_version)), None)
+    return missing and f"needs Triton {missing[1][0]}.{missing[1][1]} for {missing[0]}; this is {triton_version}"
+
+
 def _refuse_missing(module: cst.Module, template: Template, language: str, version: Version, text: str) -> None:
-    for name, since in _needs(ast.parse(module.code), language):
+    for name, since in _lacking(module.code, language, version):
+        line = _line(template.source, name.rpartition(".")[2])
+        raise TemplateError(
+            f"{template.path}:{line}: {name} needs Triton {since[0]}.{since[1]}, but the rendering is for {text}; "
+            "choose another template or a newer version"
+        )
+
+
+def _lacking(source: str, language: str, version: Version) -> Iterator[tuple[str, Version]]:
+    for name, since in _needs(ast.parse(source), language):
         if since > version and name not in _REWRITTEN:
-            line = _line(template.source, name.rpartition(".")[2])
-            raise TemplateError(
-                f"{template.path}:{line}: {name} needs Triton {since[0]}.{since[1]}, but the rendering is for {text}; "
-                "choose another template or a newer version"
-            )
+            yield name, since
 
 
 def _needs(tree: ast.Module, language: str) -> Iterator[tuple[str, Version]]:

@@ -13,7 +13,7 @@ import libcst as cst
 from tuner.fold import blank_lines, leading_lines, with_blank_lines, with_leading
 
 _PURE_CALLS = frozenset({"arange", "cdiv", "constexpr", "full", "num_programs", "program_id", "zeros"})
-"""Functions of ``triton.language`` and ``triton`` without an effect."""
+"""Functions of ``triton.language``, of Gluon's and of ``triton`` without an effect."""
 
 
 def remove_unused(module: cst.Module, before: str) -> cst.Module:
@@ -90,7 +90,7 @@ def _is_pure(node: ast.expr) -> bool:
             function = part.func
             if not (isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name)):
                 return False
-            if function.attr not in _PURE_CALLS or function.value.id not in ("tl", "triton"):
+            if function.attr not in _PURE_CALLS or function.value.id not in ("tl", "gl", "triton"):
                 return False
         elif isinstance(part, ast.Await | ast.Yield | ast.YieldFrom | ast.NamedExpr):
             return False
