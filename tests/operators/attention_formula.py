@@ -9,16 +9,24 @@ import torch
 
 
 def attention(
-    inputs: Mapping[str, torch.Tensor], scale: float, *, left: int | None = None, right: int | None = None
+    inputs: Mapping[str, torch.Tensor],
+    scale: float,
+    *,
+    left: int | None = None,
+    right: int | None = None,
+    softcap: float | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Out [batch, heads, q_len, head_dim] and log-sum-exp [batch, heads, q_len] of q, k and v.
 
     ``left``, ``right``: how many keys before and after its own place, aligned at the bottom right, a query sees.
+    ``softcap``: the logits are softcap tanh(scale q k^T / softcap).
     """
     q, k, v = (inputs[name].double() for name in ("q", "k", "v"))
     group = q.shape[1] // k.shape[1]
     k, v = (t.repeat_interleave(group, dim=1) for t in (k, v))
     s = scale * (q @ k.transpose(2, 3))
+    if softcap is not None:
+        s = softcap * torch.tanh(s / softcap)
     distance = torch.arange(k.shape[2])[None, :] - (torch.arange(q.shape[2])[:, None] + k.shape[2] - q.shape[2])
     if left is not None:
         s = s.masked_fill(distance < -left, -torch.inf)

@@ -8,6 +8,7 @@ element on its own:
 * logit: ds = 2 c(D) u_a A (D products summed; the factor 2 allows tensor cores that truncate) + 4 u |s| (scale,
   log2(e), product, mask) + dot_u A (tf32 operands, which may be truncated) + u_in A (q scaled and rounded back:
   ``prescaled``).
+  What a feature does to a logit and its error: ``attention_logits``.
 * weight, relative: E = ds + 3 u |s - m| + eps (the subtraction; in base e the two roundings inside ``exp`` as well;
   eps is the error of the declared exponential, ex2.approx). Shifting by m is safe and what rounding does to m cancels
   (Blanchard, Higham and Higham, IMA J. Numer. Anal. 41, 2021).
@@ -38,6 +39,7 @@ import torch
 
 from tuner.numerics import EXPONENTIALS, FORMATS, sum_terms
 from tuner.operators.attention_features import NONE, Features
+from tuner.operators.attention_logits import Terms
 from tuner.operators.lse_bound import lse_error, rescaling
 from tuner.operators.reference import BLOCK_ELEMENTS, OutputReference, Reference
 from tuner.precision import PrecisionProfile
@@ -72,6 +74,7 @@ class KeyValues:
     ``taken(batch, head)`` gives k, v float64 [n, kv_len, head_dim] for int64 [n] each; ``last(batch, rows)`` the last
     key that each of ``rows`` [n, rows] sees, in the same shape, or None where every one sees all; ``first`` is likewise
     the first. What ``taken`` gives beyond them must be finite. ``has_nan``: whether an output may be other than finite.
+    ``terms(batch, head, rows)``: what is done to the scaled products before they are weights.
     """
 
     kv_len: int
@@ -79,6 +82,7 @@ class KeyValues:
     last: Callable[[torch.Tensor, torch.Tensor], torch.Tensor | None]
     has_nan: bool
     first: Callable[[torch.Tensor, torch.Tensor], torch.Tensor | None] = lambda batch, rows: None
+    terms: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Terms] = lambda batch, head, rows: Terms()
 
 
 def reference(
@@ -108,8 +112,11 @@ def reference(
     def first(batch: torch.Tensor, rows: torch.Tensor) -> torch.Tensor | None:
         return None if features.left is None else rows + (kv_len - q_len - features.left)
 
+    def terms(batch: torch.Tensor, head: torch.Tensor, rows: torch.Tensor) -> Terms:
+        return Terms(features.softcap)
+
     has_nan = not all(bool(torch.isfinite(t).all()) for t in (q, k, v))
-    return attend(q, KeyValues(kv_len, taken, last, has_nan, first), scale, profile, whole=whole)
+    return attend(q, KeyValues(kv_len, taken, last, has_nan, first, terms), scale, profile, whole=whole)
 
 
 def attend(
@@ -129,7 +136,7 @@ def attend(
     for pairs, rows in batches(chosen, kv_len, q.shape[3]):
         b, h, on = pairs[:, 0].to(q.device), pairs[:, 1].to(q.device), rows.to(q.device)
         picked = q[b[:, None], h[:, None], on].double()
-        part = _block(picked, *keys.taken(b, h), _visible(keys, b, on), scale, profile)
+        part = _block(picked, *keys.taken(b, h), _visible(keys, b, on), keys.terms(b, h, on), scale, profile)
         done.append(_Parts(*(t.flatten(0, 1) for t in vars(part).values())))
         places.append(torch.stack([*pairs.T.unsqueeze(2).expand(2, *rows.shape), rows]).flatten(1))
     joined = _join(done)
@@ -227,6 +234,7 @@ def _block(
     k: torch.Tensor,
     v: torch.Tensor,
     visible: torch.Tensor | None,
+    terms: Terms,
     scale: float,
     profile: PrecisionProfile,
 ) -> _Parts:
@@ -244,6 +252,9 @@ def _block(
 
     s = scale * (q @ k.mT)
     magnitude = scale * (q.abs() @ k.abs().mT)
+    q_u = FORMATS[profile.input].u if profile.prescaled else 0.0
+    logits = terms.applied(s, (2 * sum_terms(head_dim) * u_a + dot_u + q_u) * magnitude + 4 * _U * s.abs(), eps)
+    s = logits.s
     if visible is not None:
         s = s.masked_fill(~visible, float("-inf"))
     m = s.amax(dim=-1, keepdim=True)
@@ -255,9 +266,7 @@ def _block(
     lse = m + total.log()
 
     gone = torch.isneginf(s)  # masked, or a logit of -inf: no weight and so no error
-    size, spread = s.abs().masked_fill(gone, 0.0), (s - m).abs().masked_fill(gone, 0.0)
-    q_u = FORMATS[profile.input].u if profile.prescaled else 0.0
-    e = (2 * sum_terms(head_dim) * u_a + dot_u + q_u) * magnitude + 4 * _U * size + 3 * _U * spread + eps
+    e = logits.error + 3 * _U * (s - m).abs() + eps
     pe = (p * e).masked_fill(gone, 0.0)
     e_bar = pe.sum(dim=-1, keepdim=True)
     sum_error = sum_terms(kv_len) * u_a + rescaling(profile)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from tuner.operators.attention_features import NONE, Features
-from tuner.operators.online_errors import ACC_NOT_RESCALED, OF_TILES, WRONG_BASE, online
+from tuner.operators.online_errors import ACC_NOT_RESCALED, MAXIMUM_NOT_CARRIED, OF_TILES, WRONG_BASE, online
 
 SCALE_TOO_LARGE, SCALE_TOO_SMALL = "scale 1 + 2^-6", "scale 1 - 2^-6"
 LAST_KEY_LOST, PHANTOM_KEY = "the last key lost", "a key too many"
@@ -13,7 +15,9 @@ DIAGONAL_LOST, ONE_TOO_FAR, TOP_LEFT = "mask one key short", "mask one key too f
 LEFT_SHORT, LEFT_LONG = "a window one key short at its left", "a window one key long at its left"
 RIGHT_SHORT, RIGHT_LONG = "a window one key short at its right", "a window one key long at its right"
 NO_LEFT, NO_RIGHT = "a window without a left end", "a window without a right end"
+NO_CAP, CAP_OF_HALF, CAP_IN_BASE_2 = "no softcap", "tanh of half the logit", "softcap of logits in base 2"
 ZEROS, MEAN_OF_V, NEIGHBOURS_ROW, NEIGHBOURS_HEAD = "zeros", "the mean of v", "the query before", "another head's keys"
+_TELLING_CAP, _OVERFLOWING_CAP = 1.0e4, 60.0
 _SCALES = {SCALE_TOO_LARGE: 1.0 + 2.0**-6, SCALE_TOO_SMALL: 1.0 - 2.0**-6}
 
 
@@ -37,6 +41,10 @@ def errors(sizes: dict[str, int], causal: bool, tile: int, features: Features = 
     ends = [end for end in (features.left, 0 if causal else features.right) if end is not None]
     if q_len != kv_len and kv_len > 1 and any(end < max(q_len, kv_len) - 1 for end in ends):
         found.append(TOP_LEFT)
+    if features.softcap is not None:
+        # Far below a cap its tanh is the logit itself, and alpha of a falling maximum overflows only beyond exp(88).
+        found += [NO_CAP, CAP_OF_HALF, CAP_IN_BASE_2] if features.softcap <= _TELLING_CAP else []
+        found = [error for error in found if error != MAXIMUM_NOT_CARRIED or features.softcap > _OVERFLOWING_CAP]
     return (*found, *_of_windows(q_len, kv_len, causal, features))
 
 
@@ -71,6 +79,9 @@ def answer(
     queries, keys, values = q[0, 0].double(), k[0, kv_head].double(), v[0, kv_head].double()
     q_len, kv_len = len(queries), len(keys)
     logits = scale * _SCALES.get(error, 1.0) * (queries @ keys.T)
+    if features.softcap is not None and error != NO_CAP:
+        cap = features.softcap * {CAP_OF_HALF: 2.0, CAP_IN_BASE_2: math.log(2.0)}.get(error, 1.0)
+        logits = cap * (logits / cap).tanh()
     diagonal = 0 if error == TOP_LEFT else kv_len - q_len
     place = torch.arange(q_len, device=q.device)[:, None] + diagonal
     key = torch.arange(kv_len, device=q.device)[None, :]

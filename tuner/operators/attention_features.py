@@ -15,6 +15,7 @@ from tuner.problem import Scalar
 FEATURES = (
     Option("window_left", "count", None, "how many keys before its own place a query sees (default all)", late=True),
     Option("window_right", "count", None, "how many keys after its own place a query sees (default all)", late=True),
+    Option("softcap", "float", None, "logits are softcap tanh(scale q k^T / softcap)", zero_is_off=True, late=True),
 )
 """The options of ``attention_fwd`` that are features."""
 
@@ -23,17 +24,24 @@ FEATURES = (
 class Features:
     """``left``, ``right``: how many keys before and after its own place a query sees; None for all of them.
 
-    The place of query i is key i + kv_len - q_len. A causal attention has a ``right`` of 0.
+    The place of query i is key i + kv_len - q_len. A causal attention has a ``right`` of 0. ``softcap``: what bounds
+    the logits; None for nothing.
     """
 
     left: int | None = None
     right: int | None = None
+    softcap: float | None = None
 
     @classmethod
     def of(cls, settings: Mapping[str, Scalar]) -> Features:
         """Those of a problem with these options."""
         right = 0 if settings.get("causal", True) else settings.get("window_right")
-        return cls(left=_count(settings.get("window_left")), right=_count(right))
+        softcap = settings.get("softcap")
+        return cls(
+            left=_count(settings.get("window_left")),
+            right=_count(right),
+            softcap=None if softcap is None else float(softcap),
+        )
 
     @property
     def windowed(self) -> bool:
@@ -41,11 +49,13 @@ class Features:
         return self.left is not None or self.right not in (None, 0)
 
     def scalars(self, causal: bool) -> dict[str, float]:
-        """The numbers that ``launch`` takes: a window's ends, -1 where there is none; where causal no right one."""
-        if not self.windowed:
-            return {}
-        ends = {"window_left": self.left} if causal else {"window_left": self.left, "window_right": self.right}
-        return {name: -1 if end is None else end for name, end in ends.items()}
+        """The numbers that ``launch`` takes: a window's ends, -1 where there is none (where causal no right one); the
+        cap."""
+        found: dict[str, float] = {} if self.softcap is None else {"softcap": self.softcap}
+        if self.windowed:
+            ends = {"window_left": self.left} if causal else {"window_left": self.left, "window_right": self.right}
+            found |= {name: -1 if end is None else end for name, end in ends.items()}
+        return found
 
     def seen(self, query: int, q_len: int, kv_len: int) -> tuple[int, int]:
         """The first key that ``query`` sees and the one after its last; where it sees none they are no range."""

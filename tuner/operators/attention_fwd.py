@@ -35,7 +35,7 @@ FAMILIES = (
     "tiny",
     "nonfinite",
 )
-EDGE = "edge"  # where there is a window
+EDGE, CAPPED = "edge", "capped"  # where there is a window, a softcap
 NONFINITE_KEYS = 32  # with fewer, a tile may hold nothing but a logit of -inf
 
 
@@ -52,8 +52,9 @@ class AttentionForward(Operator):
 
     Query head h attends to key/value head ``h // (heads // kv_heads)``. Masks are aligned at the bottom right: the
     place of query i is key ``i + kv_len - q_len``. Where causal it sees no later key, with ``window_left`` and
-    ``window_right`` at most so many keys before and after its place. A query that sees no key gives 0 and a log-sum-exp
-    of -inf.
+    ``window_right`` at most so many keys before and after its place. With ``softcap`` a logit is
+    softcap tanh(scale q k^T / softcap), also where the product is infinite. A query that sees no key gives 0 and a
+    log-sum-exp of -inf.
     A NaN or a logit of +inf that a query sees makes its row NaN; a logit of -inf takes its key away; keys that a query
     does not see do nothing to it. What a v that is not finite does to a query that does not see it is not defined.
     """
@@ -74,7 +75,7 @@ class AttentionForward(Operator):
     reduced_axis = "kv_len"
     tensor_names: tuple[str, ...] = ("q", "k", "v", "out", "lse")
     full_size_families = ("randn", "needle")
-    further_families: tuple[str, ...] = ("randn", "needle", EDGE)
+    further_families: tuple[str, ...] = ("randn", "needle", EDGE, CAPPED)
     generic_families = ("randn", "uniform")
     example_shape: ClassVar[Mapping[str, int]] = {"batch": 4, "heads": 32, "q_len": 4096, "head_dim": 128}
 
@@ -103,7 +104,7 @@ class AttentionForward(Operator):
 
     def flops(self, problem: Problem) -> float:
         """Two products of 2 * head_dim operations for every visible pair of query and key."""
-        return 4.0 * self.exponentials(problem) * problem.sizes["head_dim"]
+        return 4.0 * self._pairs(problem) * problem.sizes["head_dim"]
 
     def bytes_moved(self, problem: Problem) -> int:
         """As of any operator; of keys and values those that some query of a window sees."""
@@ -114,12 +115,17 @@ class AttentionForward(Operator):
         return 2 * (queries + keys) * s["head_dim"] * itemsize(problem.dtype) + queries * itemsize("fp32")
 
     def exponentials(self, problem: Problem) -> float:
-        """One for every visible pair of query and key."""
+        """One for every visible pair of query and key, and one more for its softcap."""
+        return self._pairs(problem) * (1 if Features.of(problem.settings).softcap is None else 2)
+
+    def _pairs(self, problem: Problem) -> float:
+        """Visible pairs of query and key."""
         s = problem.sizes
         return float(s["batch"] * s["heads"] * Features.of(problem.settings).pairs(s["q_len"], s["kv_len"]))
 
     def families(self, problem: Problem) -> tuple[str, ...]:
-        families = (*FAMILIES, EDGE) if Features.of(problem.settings).windowed else FAMILIES
+        features = Features.of(problem.settings)
+        families = FAMILIES + ((EDGE,) if features.windowed else ()) + ((CAPPED,) if features.softcap else ())
         if problem.sizes["kv_len"] < NONFINITE_KEYS:
             return tuple(family for family in families if family != "nonfinite")
         return families
@@ -171,12 +177,15 @@ class AttentionForward(Operator):
     def invariant(
         self, problem: Problem, inputs: Mapping[str, torch.Tensor], profile: PrecisionProfile
     ) -> Invariant | None:
+        from tuner.operators.attention_logits import cap_error
         from tuner.operators.invariants import ones_give_ones
 
         s = problem.sizes
-        dead = Features.of(problem.settings).dead(s["q_len"], s["kv_len"])
+        features = Features.of(problem.settings)
+        dead = features.dead(s["q_len"], s["kv_len"])
+        capped = 0.0 if features.softcap is None else cap_error(features.softcap, profile)
         q, k, v = inputs["q"], inputs["k"], inputs["v"]
-        return ones_give_ones(q, k, v, self.scalars(problem)["scale"], dead, profile, s["kv_len"])
+        return ones_give_ones(q, k, v, self.scalars(problem)["scale"], dead, profile, s["kv_len"], capped)
 
     def classical_errors(self, problem: Problem, tiles: Mapping[str, int]) -> tuple[str, ...]:
         from tuner.operators.attention_errors import errors

@@ -16,6 +16,7 @@ equal_max       every fifth key attains the same maximum, v of one sign: roundin
 constant        every key the same
 uniform         q, k, v uniform between 0 and 1: every score positive, v of one sign
 tiny            q, k and v far below 1: the output's smallest numbers
+capped          where there is a softcap: the products fall from three times the cap to as far below zero
 edge            where there is a window: each query attends to its first or last key, or to the one beyond it
 nonfinite       NaN in a query and (causal) in the last key, +inf and -inf logits, NaN and both infinities in a v
 =============== ====================================================================================================
@@ -144,6 +145,10 @@ def _edge(draw: _Draw) -> None:
     _aim(draw, ends.gather(0, (query * 37 % 101 % 4)[None])[0].clamp(0, draw.k.shape[2] - 1))
 
 
+def _capped(draw: _Draw) -> None:
+    draw.steer(3.0 * (draw.features.softcap or 1.0) * (1.0 - 2.0 * draw.place), 0.3)
+
+
 def _aim(draw: _Draw, target: torch.Tensor) -> None:
     """Make each query attend to its ``target`` [Nq] alone."""
     query = torch.arange(draw.q.shape[2], device=draw.q.device)
@@ -242,5 +247,6 @@ _CHANGES: dict[str, Callable[[_Draw], None]] = {
     "uniform": _uniform,
     "tiny": _tiny,
     "edge": _edge,
+    "capped": _capped,
     "nonfinite": _nonfinite,
 }

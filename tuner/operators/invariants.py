@@ -53,12 +53,13 @@ def ones_give_ones(
     dead: int,
     profile: PrecisionProfile,
     kv_len: int,
+    logit_error: float = 0.0,
 ) -> Invariant:
     """Of attention of finite q and k over a v of ones: the output is 1, and 0 for the first ``dead`` queries.
 
-    ``kv_len``: the most keys that a query sees.
+    ``kv_len``: the most keys that a query sees. ``logit_error``: what is done to a logit may be off by so much more.
     """
-    tolerance = ones_tolerance(q, k, scale, profile, kv_len)
+    tolerance = ones_tolerance(q, k, scale, profile, kv_len, logit_error)
 
     def excess(outputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         alive = outputs["out"][:, :, dead:].float() - 1.0
@@ -70,7 +71,12 @@ def ones_give_ones(
 
 
 def ones_tolerance(
-    q: torch.Tensor, k: torch.Tensor, scale: float, profile: PrecisionProfile, kv_len: int
+    q: torch.Tensor,
+    k: torch.Tensor,
+    scale: float,
+    profile: PrecisionProfile,
+    kv_len: int,
+    logit_error: float = 0.0,
 ) -> torch.Tensor:
     """How far from 1 attention of finite q [..., head_dim] and k over a v of ones may be: a scalar on their device.
 
@@ -84,7 +90,8 @@ def ones_tolerance(
     logit += FORMATS[profile.input].u if profile.prescaled else 0.0
     low = profile.p in ("fp16", "bf16")
     rounding = max(products[profile.pv_dot or profile.dot], p.u if low else 0.0)
-    tolerance = 2 * _weight_error(logit, longest, profile) + rounding + 4 * _sum_error(kv_len, profile) + 4 * _U
+    weight = _weight_error(logit, longest, profile) + logit_error
+    tolerance = 2 * weight + rounding + 4 * _sum_error(kv_len, profile) + 4 * _U
     tolerance += (p.u if profile.l_from_rounded_p and low else 0.0) + (p.eta * kv_len if low else 0.0)
     return tolerance + out.u * (1 + tolerance) + out.eta
 

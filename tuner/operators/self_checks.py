@@ -120,6 +120,9 @@ def attention_self_check(problem: Problem, scale: float) -> str:
 
 def _logits(features: Features) -> list[str]:
     """What becomes of ``logits`` before they are weights, line by line."""
+    caps = []
+    if features.softcap is not None:
+        caps.append(f"logits = {features.softcap!r} * torch.tanh(logits / {features.softcap!r})")
     ends = []
     if features.right is not None:
         ends.append(f'logits = logits.masked_fill(key > place + {features.right}, float("-inf"))')
@@ -129,7 +132,7 @@ def _logits(features: Features) -> list[str]:
         "place = torch.arange(q_len, device=device)[:, None] + kv_len - q_len",
         "key = torch.arange(kv_len, device=device)[None, :]",
     ]
-    return [*places, *ends] if ends else []
+    return [*caps, *places, *ends] if ends else caps
 
 
 def shortened(length: int) -> int:

@@ -31,6 +31,19 @@ def _logits(
 
 
 @triton.jit
+def _capped(x, cap_scale, softcap, USE_EXP2: tl.constexpr):
+    """softcap * tanh(y) of x = q.k [BLOCK_M, BLOCK_N], x * cap_scale being 2 y (times log2(e) where USE_EXP2).
+
+    As softcap - 2 softcap / (1 + exp(2 y)), which is softcap or -softcap where the exponential overflows or underflows.
+    """
+    if USE_EXP2:
+        squared = tl.exp2(x * cap_scale)
+    else:
+        squared = tl.exp(x * cap_scale)
+    return softcap - 2.0 * softcap / (1.0 + squared)
+
+
+@triton.jit
 def _attend(
     acc,  # [BLOCK_M, HEAD_DIM] fp32, unnormalised output
     l,  # [BLOCK_M] fp32, running sum
@@ -55,7 +68,10 @@ def _attend(
     OVERLAP_QK: tl.constexpr,
     DOT_PRECISION: tl.constexpr,
     WINDOW: tl.constexpr,
+    SOFTCAP: tl.constexpr,
     first_seen=None,  # [BLOCK_M], the first key that each query sees, where WINDOW
+    logit_scale=None,  # where the logits are more than scaled, and qk_scale is 1
+    softcap=None,  # where SOFTCAP
 ):
     """Take the keys from ``start`` to ``end`` into acc, l and m."""
     for first_key in tl.range(start, end, BLOCK_N, num_stages=KV_STAGES):
@@ -65,6 +81,8 @@ def _attend(
             x = _logits(
                 q, k_desc, batch, kv_head, first_key, BLOCK_N=BLOCK_N, HEAD_DIM=HEAD_DIM, DOT_PRECISION=DOT_PRECISION
             )
+        if SOFTCAP:
+            x = _capped(x, logit_scale, softcap, USE_EXP2=USE_EXP2)
         if MASKED:
             key = first_key + tl.arange(0, BLOCK_N)
             if IS_CAUSAL or WINDOW:
@@ -132,8 +150,10 @@ def _one_tile(
     OVERLAP_QK: tl.constexpr,
     DOT_PRECISION: tl.constexpr,
     WINDOW: tl.constexpr,
+    SOFTCAP: tl.constexpr,
     window_left=None,  # where WINDOW: how many keys before its own place a query sees, and how many after it
     window_right=None,
+    softcap=None,  # where SOFTCAP; then qk_scale is 2 / softcap times what it is elsewhere
 ):
     """Attend BLOCK_M queries of one head to all keys that they see."""
     LN2: tl.constexpr = 0.6931471805599453
@@ -190,24 +210,31 @@ def _one_tile(
     if WINDOW:
         acc, l, m, ahead = _attend(
             acc, l, m, ahead, q, k_desc, v_desc, batch, kv_head, last_key, kv_len, begin,
-            tl.minimum(whole_from, end), qk_scale,
+            tl.minimum(whole_from, end), 1.0 if SOFTCAP else qk_scale,
             BLOCK_N=BLOCK_N, HEAD_DIM=HEAD_DIM, KV_STAGES=KV_STAGES, MASKED=True, IS_CAUSAL=IS_CAUSAL,
             USE_EXP2=USE_EXP2, OVERLAP_QK=OVERLAP_QK, DOT_PRECISION=DOT_PRECISION,
             WINDOW=WINDOW, first_seen=first_seen,
+            SOFTCAP=SOFTCAP, logit_scale=qk_scale if SOFTCAP else None, softcap=softcap,
         )  # fmt: skip
     acc, l, m, ahead = _attend(
         acc, l, m, ahead, q, k_desc, v_desc, batch, kv_head, last_key, kv_len, (
             whole_from if WINDOW else 0
-        ), unmasked, qk_scale,
+        ), unmasked, (
+            1.0 if SOFTCAP else qk_scale
+        ),
         BLOCK_N=BLOCK_N, HEAD_DIM=HEAD_DIM, KV_STAGES=KV_STAGES, MASKED=False, IS_CAUSAL=IS_CAUSAL,
         USE_EXP2=USE_EXP2, OVERLAP_QK=OVERLAP_QK, DOT_PRECISION=DOT_PRECISION,
         WINDOW=WINDOW, first_seen=first_seen if WINDOW else None,
+        SOFTCAP=SOFTCAP, logit_scale=qk_scale if SOFTCAP else None, softcap=softcap,
     )  # fmt: skip
     acc, l, m, ahead = _attend(
-        acc, l, m, ahead, q, k_desc, v_desc, batch, kv_head, last_key, kv_len, unmasked, end, qk_scale,
+        acc, l, m, ahead, q, k_desc, v_desc, batch, kv_head, last_key, kv_len, unmasked, end, (
+            1.0 if SOFTCAP else qk_scale
+        ),
         BLOCK_N=BLOCK_N, HEAD_DIM=HEAD_DIM, KV_STAGES=KV_STAGES, MASKED=True, IS_CAUSAL=IS_CAUSAL,
         USE_EXP2=USE_EXP2, OVERLAP_QK=OVERLAP_QK, DOT_PRECISION=DOT_PRECISION,
         WINDOW=WINDOW, first_seen=first_seen if WINDOW else None,
+        SOFTCAP=SOFTCAP, logit_scale=qk_scale if SOFTCAP else None, softcap=softcap,
     )  # fmt: skip
 
     # Only a query without any visible key has l = 0: its output is 0 and its log-sum-exp -inf.
@@ -250,8 +277,10 @@ def attention_fwd_kernel(
     OVERLAP_QK: tl.constexpr,
     DOT_PRECISION: tl.constexpr,
     WINDOW: tl.constexpr,
+    SOFTCAP: tl.constexpr,
     window_left=None,
     window_right=None,
+    softcap=None,
 ):
     """One program attends BLOCK_M queries of one head, or of several one after the other (where PERSISTENT)."""
     if PERSISTENT:
@@ -261,7 +290,7 @@ def attention_fwd_kernel(
                 batch_heads, heads, group, tiles_m, q_len, kv_len, qk_scale, BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N,
                 HEAD_DIM=HEAD_DIM, KV_STAGES=KV_STAGES, IS_CAUSAL=IS_CAUSAL, USE_EXP2=USE_EXP2, TILE_ORDER=TILE_ORDER,
                 OVERLAP_QK=OVERLAP_QK, DOT_PRECISION=DOT_PRECISION,
-                WINDOW=WINDOW, window_left=window_left, window_right=window_right,
+                WINDOW=WINDOW, window_left=window_left, window_right=window_right, SOFTCAP=SOFTCAP, softcap=softcap,
             )  # fmt: skip
     else:
         _one_tile(
@@ -269,7 +298,7 @@ def attention_fwd_kernel(
             lse_stride_row, batch_heads, heads, group, tiles_m, q_len, kv_len, qk_scale, BLOCK_M=BLOCK_M,
             BLOCK_N=BLOCK_N, HEAD_DIM=HEAD_DIM, KV_STAGES=KV_STAGES, IS_CAUSAL=IS_CAUSAL, USE_EXP2=USE_EXP2,
             TILE_ORDER=TILE_ORDER, OVERLAP_QK=OVERLAP_QK, DOT_PRECISION=DOT_PRECISION,
-            WINDOW=WINDOW, window_left=window_left, window_right=window_right,
+            WINDOW=WINDOW, window_left=window_left, window_right=window_right, SOFTCAP=SOFTCAP, softcap=softcap,
         )  # fmt: skip
 
 
@@ -289,6 +318,7 @@ def launch(
     lse,
     window_left=None,  # where WINDOW: how many keys before its own place a query sees; -1: all
     window_right=None,  # where WINDOW: how many after it
+    softcap=None,  # where SOFTCAP: the logits are softcap tanh(scale q.k / softcap)
     *,
     scale,
     IS_CAUSAL,
@@ -298,6 +328,7 @@ def launch(
     OVERLAP_QK,
     DOT_PRECISION,
     WINDOW,
+    SOFTCAP,
     BLOCK_M,
     BLOCK_N,
     KV_STAGES,
@@ -311,6 +342,8 @@ def launch(
     bytes. ``scale`` is at least 0. ``NUM_PROGRAMS`` matters where PERSISTENT.
     """
     LOG2E = 1.4426950408889634
+    if SOFTCAP:
+        scale = 2.0 * scale / softcap  # tanh(y) is taken from exp(2 y)
     batch, heads, q_len, head_dim = q.shape
     kv_heads, kv_len = k.shape[1], k.shape[2]
     tiles_m = triton.cdiv(q_len, BLOCK_M)
@@ -346,6 +379,8 @@ def launch(
         OVERLAP_QK=OVERLAP_QK,
         DOT_PRECISION=DOT_PRECISION,
         WINDOW=WINDOW,
+        SOFTCAP=SOFTCAP,
+        softcap=(softcap * LOG2E if USE_EXP2 else softcap) if SOFTCAP else None,
         window_left=_reach(window_left, kv_len) if WINDOW else None,
         window_right=(0 if IS_CAUSAL else _reach(window_right, kv_len)) if WINDOW else None,
         num_warps=num_warps,

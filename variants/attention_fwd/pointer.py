@@ -11,6 +11,19 @@ import triton.language as tl
 
 
 @triton.jit
+def _capped(x, cap_scale, softcap, USE_EXP2: tl.constexpr):
+    """softcap * tanh(y) of x = q.k [BLOCK_M, BLOCK_N], x * cap_scale being 2 y (times log2(e) where USE_EXP2).
+
+    As softcap - 2 softcap / (1 + exp(2 y)), which is softcap or -softcap where the exponential overflows or underflows.
+    """
+    if USE_EXP2:
+        squared = tl.exp2(x * cap_scale)
+    else:
+        squared = tl.exp(x * cap_scale)
+    return softcap - 2.0 * softcap / (1.0 + squared)
+
+
+@triton.jit
 def _attend(
     acc,  # [BLOCK_M, HEAD_DIM_PADDED] fp32, unnormalised output
     l,  # [BLOCK_M] fp32, running sum
@@ -33,7 +46,10 @@ def _attend(
     USE_EXP2: tl.constexpr,
     DOT_PRECISION: tl.constexpr,
     WINDOW: tl.constexpr,
+    SOFTCAP: tl.constexpr,
     first_seen=None,  # [BLOCK_M], the first key that each query sees, where WINDOW
+    logit_scale=None,  # where the logits are more than scaled, and qk_scale is 1
+    softcap=None,  # where SOFTCAP
 ):
     """Take the keys from ``start`` to ``end`` into acc, l and m."""
     dim = tl.arange(0, HEAD_DIM_PADDED)[None, :]
@@ -49,6 +65,8 @@ def _attend(
         else:
             k = tl.load(k_tile, mask=dim < HEAD_DIM, other=0.0)
         x = tl.dot(q, tl.trans(k), input_precision=DOT_PRECISION)
+        if SOFTCAP:
+            x = _capped(x, logit_scale, softcap, USE_EXP2=USE_EXP2)
         if MASKED:
             if IS_CAUSAL or WINDOW:
                 visible = (key[None, :] <= last_key[:, None]) & (key[None, :] < kv_len)
@@ -123,8 +141,10 @@ def attention_fwd_kernel(
     TILE_ORDER: tl.constexpr,
     DOT_PRECISION: tl.constexpr,
     WINDOW: tl.constexpr,
+    SOFTCAP: tl.constexpr,
     window_left=None,  # where WINDOW: how many keys before its own place a query sees, and how many after it
     window_right=None,
+    softcap=None,  # where SOFTCAP; then qk_scale is 2 / softcap times what it is elsewhere
 ):
     """One program attends BLOCK_M queries of one head to all keys that they see."""
     LN2: tl.constexpr = 0.6931471805599453
@@ -184,23 +204,30 @@ def attention_fwd_kernel(
     if WINDOW:
         acc, l, m = _attend(
             acc, l, m, q, k_head, v_head, k_stride_row, v_stride_row, last_key, kv_len, begin,
-            tl.minimum(whole_from, end), qk_scale,
+            tl.minimum(whole_from, end), 1.0 if SOFTCAP else qk_scale,
             BLOCK_N=BLOCK_N, HEAD_DIM=HEAD_DIM, HEAD_DIM_PADDED=HEAD_DIM_PADDED, MASKED=True, IS_CAUSAL=IS_CAUSAL,
             USE_EXP2=USE_EXP2, DOT_PRECISION=DOT_PRECISION, WINDOW=WINDOW, first_seen=first_seen,
+            SOFTCAP=SOFTCAP, logit_scale=qk_scale if SOFTCAP else None, softcap=softcap,
         )  # fmt: skip
     acc, l, m = _attend(
         acc, l, m, q, k_head, v_head, k_stride_row, v_stride_row, last_key, kv_len, (
             whole_from if WINDOW else 0
-        ), unmasked, qk_scale,
+        ), unmasked, (
+            1.0 if SOFTCAP else qk_scale
+        ),
         BLOCK_N=BLOCK_N, HEAD_DIM=HEAD_DIM, HEAD_DIM_PADDED=HEAD_DIM_PADDED, MASKED=False, IS_CAUSAL=IS_CAUSAL,
         USE_EXP2=USE_EXP2, DOT_PRECISION=DOT_PRECISION,
         WINDOW=WINDOW, first_seen=first_seen if WINDOW else None,
+        SOFTCAP=SOFTCAP, logit_scale=qk_scale if SOFTCAP else None, softcap=softcap,
     )  # fmt: skip
     acc, l, m = _attend(
-        acc, l, m, q, k_head, v_head, k_stride_row, v_stride_row, last_key, kv_len, unmasked, end, qk_scale,
+        acc, l, m, q, k_head, v_head, k_stride_row, v_stride_row, last_key, kv_len, unmasked, end, (
+            1.0 if SOFTCAP else qk_scale
+        ),
         BLOCK_N=BLOCK_N, HEAD_DIM=HEAD_DIM, HEAD_DIM_PADDED=HEAD_DIM_PADDED, MASKED=True, IS_CAUSAL=IS_CAUSAL,
         USE_EXP2=USE_EXP2, DOT_PRECISION=DOT_PRECISION,
         WINDOW=WINDOW, first_seen=first_seen if WINDOW else None,
+        SOFTCAP=SOFTCAP, logit_scale=qk_scale if SOFTCAP else None, softcap=softcap,
     )  # fmt: skip
 
     # Only a query without any visible key has l = 0: its output is 0 and its log-sum-exp -inf.
@@ -230,6 +257,7 @@ def launch(
     lse,
     window_left=None,  # where WINDOW: how many keys before its own place a query sees; -1: all
     window_right=None,  # where WINDOW: how many after it
+    softcap=None,  # where SOFTCAP: the logits are softcap tanh(scale q.k / softcap)
     *,
     scale,
     IS_CAUSAL,
@@ -237,6 +265,7 @@ def launch(
     TILE_ORDER,
     DOT_PRECISION,
     WINDOW,
+    SOFTCAP,
     BLOCK_M,
     BLOCK_N,
     num_warps,
@@ -248,6 +277,8 @@ def launch(
     Any strides, but 1 along head_dim. ``scale`` is at least 0.
     """
     LOG2E = 1.4426950408889634
+    if SOFTCAP:
+        scale = 2.0 * scale / softcap  # tanh(y) is taken from exp(2 y)
     batch, heads, q_len, head_dim = q.shape
     kv_heads, kv_len = k.shape[1], k.shape[2]
     tiles_m = triton.cdiv(q_len, BLOCK_M)
@@ -288,6 +319,8 @@ def launch(
         TILE_ORDER=TILE_ORDER,
         DOT_PRECISION=DOT_PRECISION,
         WINDOW=WINDOW,
+        SOFTCAP=SOFTCAP,
+        softcap=(softcap * LOG2E if USE_EXP2 else softcap) if SOFTCAP else None,
         window_left=_reach(window_left, kv_len) if WINDOW else None,
         window_right=(0 if IS_CAUSAL else _reach(window_right, kv_len)) if WINDOW else None,
         num_warps=num_warps,
