@@ -23,6 +23,7 @@ from tests.mutation import (
     softmax_recurrence,
     softmax_values,
     topk_bugs,
+    varlen_bugs,
 )
 from tests.mutation.mutant import Mutant, Run
 
@@ -50,6 +51,10 @@ MUTANTS: tuple[Mutant, ...] = (
     *decode_bugs.LENGTHS,
     *decode_bugs.PLACES,
     *decode_bugs.MERGING,
+    *varlen_bugs.RECURRENCE,
+    *varlen_bugs.ENDS,
+    *varlen_bugs.PLACES,
+    *varlen_bugs.SEARCH,
 )
 
 

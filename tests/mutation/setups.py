@@ -9,6 +9,7 @@ from tests.mutation.mutant import Setup
 _HEADS = {"batch": 16, "heads": 6, "kv_heads": 2}
 # Two queries of each of two heads to a key/value head; in `single` and `split` head_dim is padded.
 _CACHE = {"batch": 8, "heads": 4, "kv_heads": 2, "q_len": 2, "kv_len": 150}
+_PACKED = {"batch": 12, "heads": 4, "kv_heads": 2, "max_len": 150, "max_kv_len": 250, "head_dim": 48}
 _GRADIENTS = {"batch": 2, "heads": 6, "kv_heads": 2, "q_len": 150, "kv_len": 250}
 _ROWS = {"rows": 300, "cols": 100, "row_stride": 130}
 _TILED_ROWS = {"rows": 300, "cols": 2500, "row_stride": 2530}
@@ -79,6 +80,10 @@ SETUPS: dict[str, dict[str, Setup]] = {
         "single": Setup({**_CACHE, "head_dim": 48}, "BLOCK_N=32,num_warps=2,num_stages=2"),
         "split": Setup({**_CACHE, "head_dim": 48}, "SPLITS=2,BLOCK_N=32,num_warps=2,num_stages=2"),
         "descriptor": Setup({**_CACHE, "head_dim": 32}, "SPLITS=2,BLOCK_N=32,num_warps=4,num_stages=2"),
+    },
+    "attention_varlen": {
+        "pointer": Setup(_PACKED, "BLOCK_M=16,BLOCK_N=32,num_warps=1,num_stages=1"),
+        "searched": Setup(_PACKED, "BLOCK_M=16,BLOCK_N=32,num_warps=1,num_stages=1", {"causal": True}),
     },
 }
 CAUSAL_SHAPE: dict[str, int] = {"q_len": 250, "kv_len": 250}

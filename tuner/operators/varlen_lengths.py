@@ -7,7 +7,7 @@ equal    all L
 uniform  L / n, 2 L / n, ... L, rounded up
 skewed   L (r / n)^3 for r = 1 ... n, rounded up, as real batches are: half of them at most L / 8, a quarter of L on
          average
-edges    L, 0, 1, L / 2 - 1, L / 2, L / 2 + 1 (rounded down), and from the start again: what the check looks at
+edges    L, 1, L / 2 + 1, L / 2 - 1, 0, L / 2 (rounded down), and from the start again: what the check looks at
 ======== ==========================================================================================================
 
 ``uniform`` and ``skewed`` are in no order: sequence i has the rank of (i + 1) 2654435769 modulo 2^32 among all, the
@@ -49,7 +49,7 @@ def _pairs(rule: str, count: int, most_queries: int, most_keys: int) -> tuple[tu
 
 def _edges(most: int) -> tuple[int, ...]:
     half = most // 2
-    return (most, 0, 1, max(0, half - 1), half, min(most, half + 1))
+    return (most, 1, min(most, half + 1), max(0, half - 1), 0, half)
 
 
 def _ranks(count: int) -> list[int]:

@@ -20,7 +20,7 @@ def varlen_problems(
     same_binary: bool,
 ) -> list[tuple[dict[str, int], str]]:
     """Shapes and values of ``lengths``: the main one has lengths of 0, 1, a tile and one more or less; as the tuned
-    one; many tiles of keys, and of queries, with a lone one after them; and many short sequences.
+    one; many short sequences; and many tiles of keys, and of queries, with a lone one after them.
 
     With ``same_binary`` the numbers of heads and sequences and the longest lengths stay in the classes that Triton
     specialises on; the numbers of tokens, on which no template lets it specialise, do not.
@@ -62,7 +62,7 @@ def varlen_problems(
         # Half of the longest is a tile of queries, or two of keys.
         (shape(_FEW, 2 * q_tile, 4 * kv_tile, alone), "edges"),
         (shape(3, *as_tuned, grouped), lengths),
-        (shape(1, part_q, long * kv_tile + 1, alone), "equal"),
-        (shape(1, 3 * q_tile + 1, part_kv, alone), "equal"),
         (shape(several, min(4, part_q), part_kv, alone), "uniform"),
+        (shape(1, part_q, long * kv_tile + 1, alone), "equal"),
+        (shape(1, 3 * q_tile + 1, part_kv, grouped), "equal"),
     ]
