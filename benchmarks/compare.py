@@ -71,6 +71,25 @@ def copy_bandwidth() -> float:
     return 2 * source.numel() / (do_bench(lambda: target.copy_(source), return_mode="median") * 1e-3)
 
 
+def liger_softmax(x: torch.Tensor) -> Call:
+    """Liger's softmax of ``x``, called once."""
+    from liger_kernel.ops.softmax import LigerSoftmaxFunction
+
+    LigerSoftmaxFunction.apply(x)
+    return lambda: LigerSoftmaxFunction.apply(x)
+
+
+def quack_softmax(x: torch.Tensor) -> Call:
+    """Quack's softmax of ``x``, called once."""
+    from quack.softmax import softmax_fwd
+
+    softmax_fwd(x)
+    return lambda: softmax_fwd(x)
+
+
+LIBRARIES = {"liger": liger_softmax, "quack": quack_softmax}
+
+
 def softmax_table(db: str) -> list[dict[str, Any]]:
     """TB/s of one read and one write, per shape."""
     table = []
@@ -84,13 +103,11 @@ def softmax_table(db: str) -> list[dict[str, Any]]:
             "copy": lambda x=x, out=out: out.copy_(x),
         }
         calls["inductor"] = compiled(lambda t: torch.softmax(t, -1), x)
-        try:
-            from liger_kernel.ops.softmax import LigerSoftmaxFunction
-
-            LigerSoftmaxFunction.apply(x)
-            calls["liger"] = lambda x=x: LigerSoftmaxFunction.apply(x)
-        except (ImportError, RuntimeError) as why:
-            print(f"liger at {rows}x{cols}: {str(why).splitlines()[0]}")
+        for name, make in LIBRARIES.items():
+            try:
+                calls[name] = make(x)
+            except Exception as why:  # whatever a library of others raises where it is missing or refuses
+                print(f"{name} at {rows}x{cols}: {type(why).__name__}: {(str(why).splitlines() or [''])[0]}")
         ms = interleaved_ms({name: captured(call) for name, call in calls.items()})
         table.append(
             {"rows": rows, "cols": cols, "config": label}

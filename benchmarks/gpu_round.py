@@ -146,14 +146,14 @@ def results_page(
             "it clears the L2). Inductor is `torch.compile` in the mode `max-autotune-no-cudagraphs`, captured as the "
             "others are: `max-autotune`'s own graphs copy the input first.",
             "",
-            "| rows x columns | tuner | of copy | torch | Inductor | Liger | copy, same size | config |",
-            "|---|---|---|---|---|---|---|---|",
+            "| rows x columns | tuner | of copy | torch | Inductor | Liger | quack | copy, same size | config |",
+            "|---|---|---|---|---|---|---|---|---|",
         ]
         for row in compare.get("softmax", []):
-            liger = f"{row['liger']:.2f}" if "liger" in row else "refuses"
+            libraries = " | ".join(f"{row[name]:.2f}" if name in row else "-" for name in ("liger", "quack"))
             lines.append(
                 f"| {row['rows']} x {row['cols']} | **{row['tuner']:.2f}** | {row['tuner'] / copy:.2f} | "
-                f"{row['torch']:.2f} | {row['inductor']:.2f} | {liger} | {row['copy']:.2f} | `{row['config']}` |"
+                f"{row['torch']:.2f} | {row['inductor']:.2f} | {libraries} | {row['copy']:.2f} | `{row['config']}` |"
             )
         lines += [
             "",
