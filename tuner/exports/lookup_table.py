@@ -32,9 +32,7 @@ class Lookup:
     defaults: tuple[Scalar, ...]
     found: Mapping[Place, StoredWinner]
 
-    def best(
-        self, dtype: str, shape: tuple[int, ...], options: OptionKey | None = None
-    ) -> StoredWinner | None:
+    def best(self, dtype: str, shape: tuple[int, ...], options: OptionKey | None = None) -> StoredWinner | None:
         """The winner for all sizes (in the order of ``axes``), or None where that very problem has none."""
         return self.found.get((dtype, shape, self.defaults if options is None else options))
 

@@ -59,6 +59,7 @@ class PythonPackage:
             "_device.py": fill("python/_device.py.j2", limits=_limits(selection)),
             "_lookup.py": fill("python/_lookup.py.j2"),
             "_operator.py": fill("python/_operator.py.j2"),
+            "_tensors.py": fill("python/_tensors.py.j2"),
             "__init__.py": _init(generator, operators, nearest, entries),
             # What names the others is written last.
             "_tables.py": _tables(entries, nearest, rule_text),
@@ -122,7 +123,9 @@ def _call(operator: str) -> Callable:
 
 def _module(operator: str) -> str:
     own = declared_as(operator)
-    return fill(f"python/_{operator}.py.j2") if own is None else own_module(own)
+    if own is not None:
+        return own_module(own)
+    return fill(f"python/_{CALLABLES[operator].template or operator}.py.j2", name=operator)
 
 
 def _variant(entry: Entry) -> str:
@@ -166,7 +169,7 @@ def _tables(entries: Sequence[Entry], nearest: Mapping[str, NearestRule], rule_t
         "axes": {bare_name(op): calls[op].axes for op in operators},
         "tensors": {bare_name(op): calls[op].tensors for op in operators},
         "implied": {bare_name(op): dict(calls[op].implied) for op in operators},
-        "options": {bare_name(op): calls[op].options for op in operators},
+        "options": {bare_name(op): (*calls[op].options, *calls[op].switched) for op in operators},
         "unset": {bare_name(op): {**dict.fromkeys(calls[op].unset), **calls[op].constant} for op in operators},
         "rules_sha256": hashlib.sha256(rule_text.encode()).hexdigest(),
     }
