@@ -51,7 +51,9 @@ class Launched:
         JITFunction.run = run
         try:
             with counting_compilations() as compiled:
-                load_source(Path(self.source_path)).launch(**launch_tensors(self.problem), **self.launch_arguments)
+                scalars = get(self.problem.operator).scalars(self.problem)
+                module = load_source(Path(self.source_path))
+                module.launch(**launch_tensors(self.problem), **scalars, **self.launch_arguments)
                 return compiled()
         finally:
             JITFunction.run = original

@@ -89,6 +89,23 @@ def test_what_the_check_needs_at_small_shapes_is_compiled_ahead_with_the_rest(ma
     assert worker.run(Launched(ahead.source_path, ahead.launch_arguments, ragged), 120).value == 0
 
 
+def test_a_gluon_kernel_is_counted_and_found_in_another_process(machine, worker):
+    problem = get("attention_fwd").problem({"batch": 1, "heads": 2, "q_len": 300, "head_dim": 64}, "bf16")
+    space = load_space("attention_fwd").bind(problem, machine.device)
+    candidate = TicketOffice(space, machine.workspace, machine.stack.triton).candidate(space.parse("template=gluon"))
+    ahead = CompileJob(candidate.source_path, candidate.launch_arguments, problem, machine.device)
+    report, compilations = worker.run(Counted(ahead), 120).value
+    assert compilations == 1
+    kernel = report.kernels[0]
+    assert kernel.threads == 384, "a warpgroup that loads and two that compute"
+    assert kernel.shared_bytes <= machine.device.shared_bytes_per_block
+    longer = get("attention_fwd").problem({"batch": 3, "heads": 4, "q_len": 700, "head_dim": 64}, "bf16")
+    worker.kill()
+    worker.run(Counted(ahead), 120)  # puts the driver there that stands in for a GPU
+    assert worker.run(Launched(ahead.source_path, ahead.launch_arguments, problem), 120).value == 0
+    assert worker.run(Launched(ahead.source_path, ahead.launch_arguments, longer), 120).value == 0
+
+
 def test_a_parameter_that_no_kernel_sees_does_not_change_the_binary(machine, office, worker):
     plain = compiled(machine, office, worker, "IGNORED=1")
     assert compiled(machine, office, worker, "IGNORED=2").binary_hash == plain.binary_hash

@@ -135,6 +135,7 @@ def test_attention_takes_the_strides_of_its_tensors_and_writes_nothing_else():
 
 
 ATTENTION = {"batch": 4, "heads": 32, "q_len": 4096, "head_dim": 128}
+NARROW = {"batch": 4, "heads": 32, "kv_heads": 8, "q_len": 4096, "head_dim": 64}
 ODD = {"batch": 1, "heads": 6, "kv_heads": 2, "q_len": 999, "kv_len": 1301, "head_dim": 80}
 SHORT = {"rows": 4096, "cols": 1024}
 WIDE = {"rows": 4096, "cols": 32768}
@@ -159,6 +160,8 @@ COMPILED: dict[str, list[Case]] = {
         ("attention_fwd", ATTENTION, "bf16", {}, "template=descriptor,BLOCK_M=128,BLOCK_N=64,num_warps=4"),
         ("attention_fwd", ATTENTION, "fp16", CAUSAL, "template=descriptor,OVERLAP_QK=true,TILE_ORDER=descending"),
         ("attention_fwd", ATTENTION, "bf16", CAUSAL, "template=descriptor,PERSISTENT=true,TILE_ORDER=longest_first"),
+        ("attention_fwd", ATTENTION, "bf16", CAUSAL, "template=gluon,PING_PONG=true,EARLY_RELEASE=false,KV_STAGES=3"),
+        ("attention_fwd", NARROW, "fp16", {}, "template=gluon,CONSUMERS=3,PERSISTENT=true,KV_STAGES=4"),
         ("log_softmax", WIDE, "bf16", {}, "template=whole_row,PROGRAMS_PER_SM=1,LOAD_STAGES=3,num_warps=32"),
         ("log_softmax", LONG, "bf16", {}, "template=online,BLOCK_COLS=16384,PROGRAMS_PER_SM=1,num_warps=32"),
         ("log_softmax", LONG, "bf16", {}, "template=cooperative,USE_EXP2=true,LOAD_STAGES=2"),

@@ -95,16 +95,13 @@ def _masked(x, first_key, last_key, kv_len, IS_CAUSAL: gl.constexpr):
 
 
 @gluon.jit
-def _softmax(x, m, qk_scale, IS_CAUSAL: gl.constexpr):
+def _softmax(x, m, qk_scale):
     """Of q.k [64, BLOCK_N] fp32, not scaled, and the running maximum m [64], scaled: the weights p, the new m, p's sums
     [64, 4] in four parts a row, and what everything before is to be multiplied by."""
     # Scaling the maximum instead of x leaves one fused multiply-add an element. It takes qk_scale > 0.
     m_new = gl.maximum(m, gl.max(x, axis=1) * qk_scale)
-    if IS_CAUSAL:
-        # A query that has seen no key keeps m = -inf: subtract 0 instead, so that p and alpha are 0 and not NaN.
-        m_safe = gl.where(m_new == float("-inf"), 0.0, m_new)
-    else:
-        m_safe = m_new
+    # A query that has seen no key keeps m = -inf: subtract 0 instead, so that p and alpha are 0 and not NaN.
+    m_safe = gl.where(m_new == float("-inf"), 0.0, m_new)
     p = gl.exp2(x * qk_scale - m_safe[:, None])
     alpha = gl.exp2(m - m_safe)
     # Four threads have a row's columns, two of every eight each. Their sums come together after the last tile.
@@ -130,7 +127,7 @@ def _consumer(
     ROW: gl.constexpr = gl.SliceLayout(1, X)
     q_buffers, k_buffers, v_buffers, q_full, q_done, k_full, v_full, done, v_done = shared
     tiles_m, batch_heads, _, _, q_len, kv_len = sizes
-    out_desc, lse_ptr, lse_stride_batch, lse_stride_head, lse_stride_row = outputs
+    out_desc, lse_ptr, lse_batch, lse_heads, lse_row = outputs
     if PING_PONG and WHO == CONSUMERS - 1:
         _meet("bar.arrive", 0)
     number = 0  # of the tile of keys, counted on from one tile of queries to the next
@@ -160,7 +157,7 @@ def _consumer(
         x = warpgroup_mma_wait(num_outstanding=0, deps=(x,))
         mbarrier.arrive(done.index(slot), count=1)
         x = _masked(x, (tiles_n - 1) * BLOCK_N, last_key, kv_len, IS_CAUSAL=IS_CAUSAL)
-        x, m, l, alpha = _softmax(x, m, qk_scale, IS_CAUSAL=IS_CAUSAL)
+        x, m, l, alpha = _softmax(x, m, qk_scale)
         p = gl.convert_layout(x.to(out_desc.dtype), P)
         mbarrier.wait(v_full.index(slot), number // KV_STAGES & 1)
         number += 1
@@ -182,7 +179,7 @@ def _consumer(
             if IS_CAUSAL:
                 if tile_n >= unmasked:
                     x = _masked(x, tile_n * BLOCK_N, last_key, kv_len, IS_CAUSAL=IS_CAUSAL)
-            x, m, parts, alpha = _softmax(x, m, qk_scale, IS_CAUSAL=IS_CAUSAL)
+            x, m, parts, alpha = _softmax(x, m, qk_scale)
             l = l * gl.convert_layout(alpha, gl.SliceLayout(1, l.type.layout))[:, None] + parts
             # V of this tile is for the next round. Waiting here keeps the compiler from waiting for p.v, which is
             # below, before the softmax.
@@ -201,8 +198,8 @@ def _consumer(
         # Only a query without any visible key has l = 0: its output is 0 and its log-sum-exp -inf.
         row_sum = gl.convert_layout(gl.sum(l, axis=1), ROW)
         row_sum = gl.where(row_sum == 0.0, 1.0, row_sum)
-        lse_head = lse_ptr + batch.to(gl.int64) * lse_stride_batch + head.to(gl.int64) * lse_stride_head
-        gl.store(lse_head + query.to(gl.int64) * lse_stride_row, (m + gl.log2(row_sum)) * LN2, mask=query < q_len)
+        lse_head = lse_ptr + batch.to(gl.int64) * lse_batch + head.to(gl.int64) * lse_heads
+        gl.store(lse_head + query.to(gl.int64) * lse_row, (m + gl.log2(row_sum)) * LN2, mask=query < q_len)
         o = warpgroup_mma_wait(num_outstanding=0, deps=(o,))
         if EARLY_RELEASE:
             mbarrier.arrive(v_done.index(slot), count=1)
@@ -258,16 +255,16 @@ def _producer(shared, sizes, inputs, PLAN: gl.constexpr, IS_CAUSAL: gl.constexpr
         number -= 1
 
 
-@gluon.jit(do_not_specialize=["tiles_m", "batch_heads", "heads", "group", "q_len", "kv_len"])
+@gluon.jit(do_not_specialize=["lse_batch", "lse_heads", "tiles_m", "batch_heads", "heads", "group", "q_len", "kv_len"])
 def attention_fwd_kernel(
     q_desc,  # [batch, heads, q_len, HEAD_DIM] in blocks of [1, 1, 64, HEAD_DIM]
     k_desc,  # [batch, heads / group, kv_len, HEAD_DIM] in blocks of [1, 1, BLOCK_N, HEAD_DIM]
     v_desc,  # [batch, heads / group, kv_len, HEAD_DIM] in blocks of [1, 1, BLOCK_N, HEAD_DIM]
     out_desc,  # [batch, heads, q_len, HEAD_DIM] in blocks of [1, 1, 64, HEAD_DIM]
     lse_ptr,  # [batch, heads, q_len] fp32, natural logarithm of the sum of exponentials
-    lse_stride_batch,
-    lse_stride_head,
-    lse_stride_row,
+    lse_batch,  # strides of lse
+    lse_heads,
+    lse_row,
     tiles_m,  # tiles of 64 * CONSUMERS queries in a head
     batch_heads,
     heads,
@@ -297,7 +294,7 @@ def attention_fwd_kernel(
     shared = (q_buffers, k_buffers, v_buffers, q_full, q_done, k_full, v_full, done, v_done)
     sizes = (tiles_m, batch_heads, heads, group, q_len, kv_len)
     inputs = (q_desc, k_desc, v_desc)
-    outputs = (out_desc, lse_ptr, lse_stride_batch, lse_stride_head, lse_stride_row)
+    outputs = (out_desc, lse_ptr, lse_batch, lse_heads, lse_row)
     PLAN: gl.constexpr = (CONSUMERS, BLOCK_N, HEAD_DIM, KV_STAGES, Q_STAGES, HEAD_GROUP)
     if CONSUMERS == 2:
         gl.warp_specialize(
