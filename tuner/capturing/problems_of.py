@@ -38,9 +38,16 @@ class Seen:
 
 
 def by_rows(
-    operator: str, tensors: Sequence[torch.Tensor], dim: int, options: Mapping[str, Scalar] | None = None
+    operator: str,
+    tensors: Sequence[torch.Tensor],
+    dim: int,
+    options: Mapping[str, Scalar] | None = None,
+    sizes: Mapping[str, int] | None = None,
 ) -> Seen:
-    """An operator over rows, of inputs of one shape over ``dim``, their last axis. Raises ``NoProblemError``."""
+    """An operator over rows, of inputs of one shape over ``dim``, their last axis. Raises ``NoProblemError``.
+
+    ``sizes`` are those that it has beyond rows, cols and row_stride.
+    """
     x = tensors[0]
     if x.dim() == 0 or dim % x.dim() != x.dim() - 1:
         raise NoProblemError("it runs over another axis than the last")
@@ -50,7 +57,8 @@ def by_rows(
     stride, notes = strides.pop() if len(strides) == 1 else None, ()
     if stride is None:
         stride, notes = cols, (_COPIED,)  # type: ignore[assignment]
-    return Seen(_made(operator, {"rows": rows, "cols": cols, "row_stride": stride}, x.dtype, options or {}), notes)
+    shape = {"rows": rows, "cols": cols, "row_stride": stride, **(sizes or {})}
+    return Seen(made(operator, shape, x.dtype, options or {}), notes)
 
 
 def attention(
@@ -81,14 +89,15 @@ def attention(
     if is_causal and q_len != kv_len:
         raise NoProblemError("it is causal with other numbers of queries and keys, which torch aligns at the first")
     usual = 1.0 / math.sqrt(head_dim)
-    options: dict[str, Scalar] = {"causal": bool(is_causal)}
+    masked = any(option.name == "causal" for option in get(operator).options)
+    options: dict[str, Scalar] = {"causal": bool(is_causal)} if masked else {}
     if scale is not None and not math.isclose(scale, usual, rel_tol=1e-6):
         options["scale"] = float(scale)
     shape = {
         "batch": batch, "heads": heads, "kv_heads": kv_heads, "q_len": q_len, "kv_len": kv_len, "head_dim": head_dim,
     }  # fmt: skip
     notes = () if all(t.stride(-1) == 1 for t in (q, k, v)) else (_COPIED,)
-    return Seen(_made(operator, shape, q.dtype, options), notes)
+    return Seen(made(operator, shape, q.dtype, options), notes)
 
 
 def attention_backward(named: Mapping[str, Any]) -> Seen:
@@ -98,15 +107,6 @@ def attention_backward(named: Mapping[str, Any]) -> Seen:
     tensors = (named["query"], named["key"], named["value"])
     others = {name: named[name] for name in ("dropout_p", "is_causal", "scale") if name in named}
     return attention(*tensors, mask, **others, operator="attention_bwd")
-
-
-def packaged_attention(named: Mapping[str, Any]) -> Seen:
-    """A call of an exported package's ``attention_fwd``, whose queries and keys are aligned at the last."""
-    q, k, v = named["q"], named["k"], named["v"]
-    seen = attention(q, k, v, scale=named.get("scale"))
-    options = {**seen.problem.settings, "causal": bool(named.get("causal"))}
-    options["allow_tf32"] = bool(named.get("allow_tf32"))
-    return Seen(_made("attention_fwd", seen.problem.sizes, q.dtype, options), seen.notes)
 
 
 def declared(operator: DeclaredOperator, tensors: Mapping[str, Any], numbers: Mapping[str, Any]) -> Seen:
@@ -123,7 +123,7 @@ def declared(operator: DeclaredOperator, tensors: Mapping[str, Any], numbers: Ma
     leading = next((t for n, t in given.items() if wanted.tensors[n].dtype is None), next(iter(given.values())))
     options = {name: float(numbers[name]) for name in wanted.numbers if isinstance(numbers.get(name), int | float)}
     notes = () if all(t.is_contiguous() for t in given.values()) else (_COPIED,)
-    return Seen(_made(operator.name, sizes, leading.dtype, options), notes)
+    return Seen(made(operator.name, sizes, leading.dtype, options), notes)
 
 
 def own_operators() -> dict[str, DeclaredOperator]:
@@ -132,7 +132,8 @@ def own_operators() -> dict[str, DeclaredOperator]:
     return {o.declared.name: o for o in found if isinstance(o, DeclaredOperator)}
 
 
-def _made(operator: str, shape: Mapping[str, int], dtype: torch.dtype, options: Mapping[str, Scalar]) -> Problem:
+def made(operator: str, shape: Mapping[str, int], dtype: torch.dtype, options: Mapping[str, Scalar]) -> Problem:
+    """The operator's problem. Raises ``NoProblemError`` where it has none."""
     if dtype not in _DTYPES:
         raise NoProblemError(f"{operator} takes no {str(dtype).removeprefix('torch.')}")
     try:

@@ -8,7 +8,6 @@ package's name.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -19,16 +18,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tuner.capturing.inside import inside, is_inside
 from tuner.capturing.losses import CrossEntropies, cross_entropy
-from tuner.capturing.problems_of import (
-    NoProblemError,
-    Seen,
-    attention,
-    attention_backward,
-    by_rows,
-    declared,
-    own_operators,
-    packaged_attention,
-)
+from tuner.capturing.packages import is_exported, of_package
+from tuner.capturing.problems_of import NoProblemError, Seen, attention, attention_backward, by_rows
 from tuner.capturing.recording import Recording
 
 # Where the inputs of an operator over rows stand among the arguments of torch's, and where the axis does.
@@ -114,9 +105,9 @@ class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
             count(self._recording, "attention_bwd", lambda: attention_backward(_by_name(func, args, given)))
         elif func is torch.ops.aten._log_softmax_backward_data.default:
             self._log_softmax_backward(*args[1:3])
-        elif namespace not in _OF_TORCH and _is_exported(namespace):
+        elif namespace not in _OF_TORCH and is_exported(namespace):
             named = _by_name(func, args, given)
-            count(self._recording, f"{namespace}.{name}", lambda: _of_package(name, named))
+            count(self._recording, f"{namespace}.{name}", lambda: of_package(name, named))
             with inside():
                 return func(*args, **given)
         return func(*args, **given)
@@ -141,11 +132,6 @@ def _by_name(func: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> dict
     return {**dict(zip([a.name for a in func._schema.arguments], args, strict=False)), **named}
 
 
-def _is_exported(namespace: str) -> bool:
-    """Whether a package that ``tuner export`` wrote is imported under this name."""
-    return any(name.replace(".", "_") == namespace and f"{name}._lookup" in sys.modules for name in list(sys.modules))
-
-
 def _log_softmax_backward(y: torch.Tensor, axis: int) -> Seen:
     alone = "no operator computes it alone"
     if axis not in (-1, y.dim() - 1) or not y.numel():
@@ -161,14 +147,3 @@ def _logsumexp(x: torch.Tensor, axes: Sequence[int]) -> Seen:
     if len(axes) != 1:
         raise NoProblemError("it runs over several axes")
     return by_rows("logsumexp", [x], axes[0])
-
-
-def _of_package(name: str, named: Mapping[str, Any]) -> Seen:
-    if name == "softmax":
-        return by_rows("softmax", [named["x"]], -1)
-    if name == "attention_fwd":
-        return packaged_attention(named)
-    own = own_operators().get(name)
-    if own is None:
-        raise NoProblemError(f"its file is not named: --operator FILE.py:{name}")
-    return declared(own, named, named)
