@@ -195,6 +195,9 @@ def test_the_reference_runs_on_the_inputs_alone_where_other_ones_say_nothing_and
         f"{alone}it has no floating input"
     )
     assert alone not in verdict(lambda x_ptr, y_ptr: {"out_ptr": y_ptr + 0 * x_ptr}, args, scratch=["x_ptr"])
+    card.free = 1 << 9
+    tight = verdict(lambda x_ptr, y_ptr: {"out_ptr": y_ptr}, args, scratch=["x_ptr"], memory_share=0.9)
+    assert tight.endswith(f"{alone}there is no room for more copies of its tensors")
 
 
 def test_numbers_that_the_reference_has_no_answer_to_are_made_positive(card):

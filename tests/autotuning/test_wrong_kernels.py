@@ -40,7 +40,7 @@ def adding(wrong):
     return launch
 
 
-@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int16, torch.uint8, torch.bool])
 def test_one_that_writes_nothing_over_the_right_answer_in_whole_numbers(card, dtype):
     def either(x_ptr, y_ptr):
         return {"out_ptr": x_ptr | y_ptr}
@@ -129,7 +129,7 @@ def test_one_that_changes_an_output_that_the_reference_does_not_name(card):
         assert chosen(card, launch, args, reference=partly, **options)[0] == WRONG  # it is none then
 
 
-@pytest.mark.parametrize("value", [0.0, 1.0, 3.5])
+@pytest.mark.parametrize("value", [0.0, 3.5])
 def test_one_that_is_right_on_constant_tensors_only(card, value):
     def wrong(x_ptr, y_ptr, out_ptr):
         out_ptr.fill_(float(x_ptr[0] + y_ptr[0]))

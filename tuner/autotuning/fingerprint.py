@@ -113,7 +113,8 @@ class _Walk:
     def _walk(self, value: Any, where: str) -> None:
         known = next((step for kinds, step in _STEPS if isinstance(value, kinds)), None)
         if is_jit_function(value):
-            self.words("jit", *(f"{name}={getattr(value, name, None)}" for name in ("noinline", "do_not_specialize")))
+            options = ("noinline", "do_not_specialize")  # an interpreted one has none
+            self.words("jit", *(f"{name}={getattr(value, name, None) or ''}" for name in options))
             self.visit(value.fn, where)
         elif _is_tritons(value):
             self.words("of triton", type(value).__name__)

@@ -29,7 +29,9 @@ def make_inputs(named: Mapping[str, Any], fixed: Collection[str], seed: int, *, 
     changed: list[str] = []
     for name, value in named.items():
         tensor = base_tensor(value)
-        if name in fixed or tensor is None or not tensor.dtype.is_floating_point or not tensor.numel():
+        if name in fixed or not isinstance(tensor, torch.Tensor):
+            continue
+        if not tensor.dtype.is_floating_point or not tensor.numel():
             continue
         generator = torch.Generator(tensor.device).manual_seed(seed + len(changed))
         made = _made(tensor, generator, positive=positive)

@@ -138,6 +138,7 @@ class OneCall:
                 referee = Referee(
                     settings.reference, settings.tolerance, self.source, self._arg_names, copies, settings.hooks,
                     scratch=settings.scratch, made_inputs=settings.made_inputs,
+                    room_bytes=math.inf if card is None else card.free_bytes(),
                 )  # fmt: skip
             bench = Bench(self._kernel, self._arg_names, copies, settings.hooks, card, graph=settings.graph)
             bound = self._bound(spec.device)

@@ -37,5 +37,8 @@ class ListedProposer:
     def chance_of_better(self) -> None:
         """There is no model."""
 
+    def expected_gain(self) -> None:
+        """There is no model."""
+
     def close(self) -> None:
         """There is nothing to end."""

@@ -46,14 +46,18 @@ from tuner.trial import CheckReport, FamilyReport
 
 OWN, MADE, UNTOUCHED = "reference", "reference on made inputs", "memory"
 _SEED = 1
+_WIDE_BYTES = 8
+# In float64, while both sets of inputs are held: the arguments as the reference gets them, moved and not, and of an
+# output what is expected, its bound, what moved inputs make of it, and a comparison.
+_PER_ELEMENT, _PER_OUTPUT = 2, 8
 
 
 class Referee:
     """Knows, for one call, what its tensors must hold after a launch.
 
     ``copies`` are the call's; their first is worked on. ``scratch`` may hold anything afterwards. ``made_inputs``:
-    whether configs are launched on other inputs too; ``alone`` says why none are, empty where they are. Raises
-    ``AutotuneError`` where the reference cannot be used.
+    whether configs are launched on other inputs too, where ``room_bytes`` are enough for what that takes; ``alone``
+    says why they are not, empty where they are. Raises ``AutotuneError`` where the reference cannot be used.
     """
 
     def __init__(
@@ -67,6 +71,7 @@ class Referee:
         *,
         scratch: Collection[str] = (),
         made_inputs: bool = True,
+        room_bytes: float = math.inf,
     ) -> None:
         self._reference, self._tolerance, self._hooks, self._copies = Reference(reference), tolerance, hooks, copies
         self._scratch = frozenset(scratch)
@@ -74,7 +79,7 @@ class Referee:
         self._unit = coarsest_unit(source, self._named)
         copies.restore_first(hooks.zeroed)
         self.cases = [self.case(OWN)]
-        self.alone = "made_inputs=False" if not made_inputs else self._add_made_case()
+        self.alone = "made_inputs=False" if not made_inputs else self._add_made_case(room_bytes)
         copies.restore_first(hooks.zeroed)
 
     def examine(self, bench: Bench, config: Any, label: str, promise: str) -> CheckReport:
@@ -104,11 +109,13 @@ class Referee:
         """What a launch may leave with other bits."""
         return {*case.outputs, *self._scratch, *self._hooks.reset_to_zero, *self._hooks.restore_value}
 
-    def _add_made_case(self) -> str:
+    def _add_made_case(self, room_bytes: float) -> str:
         """Add one on other inputs; returns why there is none."""
         own = self.cases[0]
-        if not self._copies.whole:
-            return "there is no room for copies of its inputs"
+        elements = sum(t.numel() for t in self._tensors().values()), sum(w.numel() for w in own.expected.values())
+        needed = self._copies.nbytes + _WIDE_BYTES * (_PER_ELEMENT * elements[0] + _PER_OUTPUT * elements[1])
+        if not self._copies.whole or needed > room_bytes:
+            return "there is no room for more copies of its tensors"
         unread = [n for n in self._inputs() if not self._reference.takes(n)]
         if unread:
             return f"the reference does not read {listed(unread)}, which may go with what it reads"
@@ -136,8 +143,11 @@ class Referee:
 
     def _inputs(self) -> list[str]:
         """The tensors that a launch reads, as far as is said."""
-        tensors = [name for name, value in self._named.items() if isinstance(base_tensor(value), torch.Tensor)]
-        return [name for name in tensors if name not in self.may_change(self.cases[0])]
+        return [name for name in self._tensors() if name not in self.may_change(self.cases[0])]
+
+    def _tensors(self) -> dict[str, torch.Tensor]:
+        bases = {name: base_tensor(value) for name, value in self._named.items()}
+        return {name: base for name, base in bases.items() if isinstance(base, torch.Tensor)}
 
     def _is_read(self, name: str, made: Case) -> bool:
         """Whether the reference's answer changes where this one tensor is as the caller has it."""
