@@ -7,6 +7,7 @@ import zlib
 from tests.mutation import (
     attention_addresses,
     attention_bwd_mutants,
+    attention_heads,
     attention_loops,
     attention_masks,
     attention_recurrence,
@@ -46,6 +47,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *attention_addresses.LAUNCHES,
     *attention_windows.WINDOWS,
     *attention_softcaps.SOFTCAPS,
+    *attention_heads.HEADS,
     *attention_bwd_mutants.MUTANTS,
     *decode_bugs.RECURRENCE,
     *decode_bugs.LENGTHS,

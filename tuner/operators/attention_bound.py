@@ -95,12 +95,15 @@ def reference(
     *,
     whole: bool | None = None,
     features: Features = NONE,
+    more: Mapping[str, torch.Tensor] | None = None,
 ) -> Reference:
     """Attention of q [batch, heads, q_len, head_dim] over k, v [batch, kv_heads, kv_len, head_dim], with its bounds.
 
-    ``whole``: whether every row is computed; None: as ``attend`` chooses. ``features``: what it does beside ``causal``.
+    ``whole``: whether every row is computed; None: as ``attend`` chooses. ``features``: what it does beside ``causal``,
+    and ``more`` the tensors of ``features.tensors``.
     """
     q_len, kv_len, group = q.shape[2], k.shape[2], q.shape[1] // k.shape[1]
+    more = more or {}
 
     def taken(batch: torch.Tensor, head: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return k[batch, head // group].double(), v[batch, head // group].double()
@@ -113,7 +116,11 @@ def reference(
         return None if features.left is None else rows + (kv_len - q_len - features.left)
 
     def terms(batch: torch.Tensor, head: torch.Tensor, rows: torch.Tensor) -> Terms:
-        return Terms(features.softcap)
+        sinks = more["sinks"][head].double() if features.sinks else None
+        if not features.alibi:
+            return Terms(features.softcap, None, sinks)
+        away = torch.arange(kv_len, device=q.device) - (rows + (kv_len - q_len))[..., None]
+        return Terms(features.softcap, -more["slopes"][head].double()[:, None, None] * away.abs(), sinks)
 
     has_nan = not all(bool(torch.isfinite(t).all()) for t in (q, k, v))
     return attend(q, KeyValues(kv_len, taken, last, has_nan, first, terms), scale, profile, whole=whole)
@@ -258,10 +265,14 @@ def _block(
     if visible is not None:
         s = s.masked_fill(~visible, float("-inf"))
     m = s.amax(dim=-1, keepdim=True)
+    sink = None if terms.sink is None else terms.sink[:, None, None]
+    m = m if sink is None else torch.maximum(m, sink)
     dead = torch.isneginf(m)
     m = m.masked_fill(dead, 0.0)
     weights = (s - m).exp()
-    total = weights.sum(dim=-1, keepdim=True).masked_fill(dead, 1.0)
+    total = weights.sum(dim=-1, keepdim=True)
+    of_sink = torch.zeros_like(m) if sink is None else (sink - m).exp()
+    total = (total + of_sink).masked_fill(dead, 1.0)
     p = weights / total
     lse = m + total.log()
 
@@ -269,7 +280,10 @@ def _block(
     e = logits.error + 3 * _U * (s - m).abs() + eps
     pe = (p * e).masked_fill(gone, 0.0)
     e_bar = pe.sum(dim=-1, keepdim=True)
-    sum_error = sum_terms(kv_len) * u_a + rescaling(profile)
+    if sink is not None:
+        sink_error = 4 * _U * sink.abs() + 3 * _U * (sink - m).abs() + eps
+        e_bar = e_bar + (of_sink / total * sink_error).masked_fill(sink.isneginf(), 0.0)
+    sum_error = sum_terms(kv_len + (sink is not None)) * u_a + rescaling(profile)
     l_u = p_u if profile.l_from_rounded_p else 0.0
 
     out = p @ v

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import torch
 
@@ -16,6 +17,9 @@ LEFT_SHORT, LEFT_LONG = "a window one key short at its left", "a window one key 
 RIGHT_SHORT, RIGHT_LONG = "a window one key short at its right", "a window one key long at its right"
 NO_LEFT, NO_RIGHT = "a window without a left end", "a window without a right end"
 NO_CAP, CAP_OF_HALF, CAP_IN_BASE_2 = "no softcap", "tanh of half the logit", "softcap of logits in base 2"
+NO_SINK, SINK_IN_BASE_2, SINK_TWICE, OTHER_SINK = "no sink", "a sink in base 2", "a sink twice", "another head's sink"
+NO_SLOPE, SLOPE_UPWARDS, SLOPE_IN_BASE_2 = "no slope", "slopes upwards", "slopes in base 2"
+SLOPE_TOP_LEFT, OTHER_SLOPE = "slopes from the top left", "another head's slope"
 ZEROS, MEAN_OF_V, NEIGHBOURS_ROW, NEIGHBOURS_HEAD = "zeros", "the mean of v", "the query before", "another head's keys"
 _TELLING_CAP, _OVERFLOWING_CAP = 1.0e4, 60.0
 _SCALES = {SCALE_TOO_LARGE: 1.0 + 2.0**-6, SCALE_TOO_SMALL: 1.0 - 2.0**-6}
@@ -45,6 +49,12 @@ def errors(sizes: dict[str, int], causal: bool, tile: int, features: Features = 
         # Far below a cap its tanh is the logit itself, and alpha of a falling maximum overflows only beyond exp(88).
         found += [NO_CAP, CAP_OF_HALF, CAP_IN_BASE_2] if features.softcap <= _TELLING_CAP else []
         found = [error for error in found if error != MAXIMUM_NOT_CARRIED or features.softcap > _OVERFLOWING_CAP]
+    several = sizes.get("heads", 1) > 1
+    if features.sinks:
+        found += [NO_SINK, SINK_IN_BASE_2, SINK_TWICE, *([OTHER_SINK] if several else [])]
+    if features.alibi and kv_len > 1:
+        found += [NO_SLOPE, SLOPE_UPWARDS, SLOPE_IN_BASE_2, *([OTHER_SLOPE] if several else [])]
+        found += [SLOPE_TOP_LEFT] if q_len != kv_len else []
     return (*found, *_of_windows(q_len, kv_len, causal, features))
 
 
@@ -69,10 +79,12 @@ def answer(
     error: str,
     tile: int,
     features: Features = NONE,
+    more: Mapping[str, torch.Tensor] | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """What a kernel with ``error`` would give for the first query head of the first sequence, in float64, unrounded.
 
-    q [batch, heads, q_len, head_dim]; k, v [batch, kv_heads, kv_len, head_dim]. Returns out [q_len, head_dim] and the
+    q [batch, heads, q_len, head_dim]; k, v [batch, kv_heads, kv_len, head_dim]; ``more``: the tensors of
+    ``features.tensors``. Returns out [q_len, head_dim] and the
     log-sum-exp [q_len].
     """
     kv_head = 1 if error == NEIGHBOURS_HEAD else 0
@@ -85,6 +97,12 @@ def answer(
     diagonal = 0 if error == TOP_LEFT else kv_len - q_len
     place = torch.arange(q_len, device=q.device)[:, None] + diagonal
     key = torch.arange(kv_len, device=q.device)[None, :]
+    if features.alibi and error != NO_SLOPE:
+        assert more is not None
+        slope = more["slopes"][1 if error == OTHER_SLOPE else 0].double()
+        slope = slope * {SLOPE_UPWARDS: -1.0, SLOPE_IN_BASE_2: math.log(2.0)}.get(error, 1.0)
+        away = key - (place - diagonal if error == SLOPE_TOP_LEFT else place - diagonal + kv_len - q_len)
+        logits = logits - slope * away.abs()
     right = 0 if causal else features.right
     if right is not None and error != NO_RIGHT:
         last = place + right + {DIAGONAL_LOST: -1, ONE_TOO_FAR: 1, RIGHT_SHORT: -1, RIGHT_LONG: 1}.get(error, 0)
@@ -99,6 +117,15 @@ def answer(
         values = values.T
     m, l, acc = online(logits, values, tile, error)  # noqa: E741
     assert acc is not None
+    if features.sinks and error != NO_SINK:
+        assert more is not None
+        sink = more["sinks"][1 if error == OTHER_SINK else 0].double()
+        sink = sink * (math.log(2.0) if error == SINK_IN_BASE_2 else 1.0)
+        top = torch.maximum(m, sink)
+        safe = top.masked_fill(top.isneginf(), 0.0)
+        acc, alpha = acc * (m - safe).exp(), (m - safe).exp()
+        l = l * alpha + (2.0 if error == SINK_TWICE else 1.0) * (sink - safe).exp()  # noqa: E741
+        m = top
     dead = m.isneginf()
     l = l.masked_fill(dead, 1.0)  # noqa: E741
     out, lse = (acc / l).masked_fill(dead, 0.0), (m + l.log())[:, 0]

@@ -16,8 +16,12 @@ FEATURES = (
     Option("window_left", "count", None, "how many keys before its own place a query sees (default all)", late=True),
     Option("window_right", "count", None, "how many keys after its own place a query sees (default all)", late=True),
     Option("softcap", "float", None, "logits are softcap tanh(scale q k^T / softcap)", zero_is_off=True, late=True),
+    Option("sinks", "bool", False, "each head has a logit without a key, which joins the denominator", late=True),
+    Option("alibi", "bool", False, "a logit loses its head's slope times |query's place - key|", late=True),
 )
 """The options of ``attention_fwd`` that are features."""
+FEATURE_TENSORS = ("sinks", "slopes")
+"""The tensors that some of them take."""
 
 
 @dataclass(frozen=True)
@@ -25,12 +29,14 @@ class Features:
     """``left``, ``right``: how many keys before and after its own place a query sees; None for all of them.
 
     The place of query i is key i + kv_len - q_len. A causal attention has a ``right`` of 0. ``softcap``: what bounds
-    the logits; None for nothing.
+    the logits; None for nothing. ``sinks``, ``alibi``: whether each head has a sink, a slope.
     """
 
     left: int | None = None
     right: int | None = None
     softcap: float | None = None
+    sinks: bool = False
+    alibi: bool = False
 
     @classmethod
     def of(cls, settings: Mapping[str, Scalar]) -> Features:
@@ -41,7 +47,14 @@ class Features:
             left=_count(settings.get("window_left")),
             right=_count(right),
             softcap=None if softcap is None else float(softcap),
+            sinks=bool(settings.get("sinks")),
+            alibi=bool(settings.get("alibi")),
         )
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """The names of the tensors that ``launch`` takes beside those of every attention."""
+        return (("sinks",) if self.sinks else ()) + (("slopes",) if self.alibi else ())
 
     @property
     def windowed(self) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from tuner.errors import ProblemError
-from tuner.operators.attention_features import FEATURES, Features, small_features
+from tuner.operators.attention_features import FEATURE_TENSORS, FEATURES, Features, small_features
 from tuner.operators.base import LARGEST_TENSOR, Operator, Option, OutputSpec, ShapeParameter, itemsize
 from tuner.precision import PrecisionProfile
 from tuner.problem import Problem, Scalar
@@ -36,6 +36,7 @@ FAMILIES = (
     "nonfinite",
 )
 EDGE, CAPPED = "edge", "capped"  # where there is a window, a softcap
+SINKING, STEEP = "sinking", "steep"  # where there are sinks, slopes
 NONFINITE_KEYS = 32  # with fewer, a tile may hold nothing but a logit of -inf
 
 
@@ -53,8 +54,10 @@ class AttentionForward(Operator):
     Query head h attends to key/value head ``h // (heads // kv_heads)``. Masks are aligned at the bottom right: the
     place of query i is key ``i + kv_len - q_len``. Where causal it sees no later key, with ``window_left`` and
     ``window_right`` at most so many keys before and after its place. With ``softcap`` a logit is
-    softcap tanh(scale q k^T / softcap), also where the product is infinite. A query that sees no key gives 0 and a
-    log-sum-exp of -inf.
+    softcap tanh(scale q k^T / softcap), also where the product is infinite. With ``alibi`` it then loses
+    ``slopes[h] * |place - key|``. With ``sinks`` a query of head h has one logit more, ``sinks[h]`` (finite or -inf),
+    which has no value: it is part of the denominator and of the log-sum-exp. A query that sees no key gives 0 and a
+    log-sum-exp of -inf, or of its sink.
     A NaN or a logit of +inf that a query sees makes its row NaN; a logit of -inf takes its key away; keys that a query
     does not see do nothing to it. What a v that is not finite does to a query that does not see it is not defined.
     """
@@ -73,9 +76,9 @@ class AttentionForward(Operator):
     # Whether there is nothing but what OPTIONS say.
     derived_names = ("plain_attention",)
     reduced_axis = "kv_len"
-    tensor_names: tuple[str, ...] = ("q", "k", "v", "out", "lse")
+    tensor_names: tuple[str, ...] = ("q", "k", "v", "sinks", "slopes", "out", "lse")
     full_size_families = ("randn", "needle")
-    further_families: tuple[str, ...] = ("randn", "needle", EDGE, CAPPED)
+    further_families: tuple[str, ...] = ("randn", "needle", EDGE, CAPPED, SINKING, STEEP)
     generic_families = ("randn", "uniform")
     example_shape: ClassVar[Mapping[str, int]] = {"batch": 4, "heads": 32, "q_len": 4096, "head_dim": 128}
 
@@ -112,11 +115,14 @@ class AttentionForward(Operator):
         queries = s["batch"] * s["heads"] * s["q_len"]
         seen = Features.of(problem.settings).keys(s["q_len"], s["kv_len"])
         keys = s["batch"] * s["kv_heads"] * seen
-        return 2 * (queries + keys) * s["head_dim"] * itemsize(problem.dtype) + queries * itemsize("fp32")
+        numbers = len(Features.of(problem.settings).tensors) * s["heads"]
+        return 2 * (queries + keys) * s["head_dim"] * itemsize(problem.dtype) + (queries + numbers) * itemsize("fp32")
 
     def exponentials(self, problem: Problem) -> float:
-        """One for every visible pair of query and key, and one more for its softcap."""
-        return self._pairs(problem) * (1 if Features.of(problem.settings).softcap is None else 2)
+        """One for every visible pair of query and key, and one more for its softcap; one for every sink of a query."""
+        features, s = Features.of(problem.settings), problem.sizes
+        of_sinks = s["batch"] * s["heads"] * s["q_len"] if features.sinks else 0
+        return self._pairs(problem) * (1 if features.softcap is None else 2) + of_sinks
 
     def _pairs(self, problem: Problem) -> float:
         """Visible pairs of query and key."""
@@ -125,7 +131,8 @@ class AttentionForward(Operator):
 
     def families(self, problem: Problem) -> tuple[str, ...]:
         features = Features.of(problem.settings)
-        families = FAMILIES + ((EDGE,) if features.windowed else ()) + ((CAPPED,) if features.softcap else ())
+        asked = {EDGE: features.windowed, CAPPED: features.softcap, SINKING: features.sinks, STEEP: features.alibi}
+        families = (*FAMILIES, *(family for family, there in asked.items() if there))
         if problem.sizes["kv_len"] < NONFINITE_KEYS:
             return tuple(family for family in families if family != "nonfinite")
         return families
@@ -145,6 +152,11 @@ class AttentionForward(Operator):
         rows = (s["batch"], s["heads"], s["q_len"])
         return {"out": OutputSpec((*rows, s["head_dim"]), problem.dtype), "lse": OutputSpec(rows, "fp32")}
 
+    def launch_tensors(self, problem: Problem) -> tuple[str, ...]:
+        """Of the features' tensors those that the problem has."""
+        features = Features.of(problem.settings)
+        return tuple(n for n in self.tensor_names if n not in FEATURE_TENSORS or n in features.tensors)
+
     def scalars(self, problem: Problem) -> dict[str, float]:
         """``scale``, and the numbers of the features that the problem has."""
         scale = problem.settings["scale"]
@@ -156,14 +168,16 @@ class AttentionForward(Operator):
 
         scale = self.scalars(problem)["scale"]
         causal, features = bool(problem.settings["causal"]), Features.of(problem.settings)
-        return reference(inputs["q"], inputs["k"], inputs["v"], scale, causal, profile, features=features)
+        q, k, v = (inputs[name] for name in ("q", "k", "v"))
+        return reference(q, k, v, scale, causal, profile, features=features, more=inputs)
 
     def variation(self, problem: Problem, device: str, seed: int) -> Variation:
         """Sequences and groups of heads change places, and signs change along head_dim."""
         from tuner.operators.tensors import TORCH_DTYPES
         from tuner.operators.variation import of_heads
 
-        return of_heads(problem.sizes, TORCH_DTYPES[problem.dtype], device, seed)
+        heads = of_heads(problem.sizes, TORCH_DTYPES[problem.dtype], device, seed)
+        return heads.with_heads(Features.of(problem.settings).tensors)
 
     def strides(self, problem: Problem, *, same_binary: bool = True) -> dict[str, tuple[int, ...]]:
         """Every tensor of head_dim as a view of a layout of its own; the log-sum-exp stays as it is."""
@@ -177,15 +191,18 @@ class AttentionForward(Operator):
     def invariant(
         self, problem: Problem, inputs: Mapping[str, torch.Tensor], profile: PrecisionProfile
     ) -> Invariant | None:
-        from tuner.operators.attention_logits import cap_error
+        from tuner.operators.attention_logits import added_error, cap_error
         from tuner.operators.invariants import ones_give_ones
 
         s = problem.sizes
         features = Features.of(problem.settings)
         dead = features.dead(s["q_len"], s["kv_len"])
-        capped = 0.0 if features.softcap is None else cap_error(features.softcap, profile)
+        logit_error = 0.0 if features.softcap is None else cap_error(features.softcap, profile)
+        if features.alibi:
+            logit_error += added_error(float(inputs["slopes"].abs().amax()) * max(s["q_len"], s["kv_len"]))
         q, k, v = inputs["q"], inputs["k"], inputs["v"]
-        return ones_give_ones(q, k, v, self.scalars(problem)["scale"], dead, profile, s["kv_len"], capped)
+        scale, more = self.scalars(problem)["scale"], {name: inputs[name] for name in features.tensors}
+        return ones_give_ones(q, k, v, scale, dead, profile, s["kv_len"], logit_error, more)
 
     def classical_errors(self, problem: Problem, tiles: Mapping[str, int]) -> tuple[str, ...]:
         from tuner.operators.attention_errors import errors
@@ -201,7 +218,7 @@ class AttentionForward(Operator):
         scale, causal = self.scalars(problem)["scale"], bool(problem.settings["causal"])
         tile = tiles.get("kv_len", problem.sizes["kv_len"])
         features = Features.of(problem.settings)
-        out, lse = answer(inputs["q"], inputs["k"], inputs["v"], scale, causal, error, tile, features)
+        out, lse = answer(inputs["q"], inputs["k"], inputs["v"], scale, causal, error, tile, features, inputs)
         return {"out": ((0, 0), out), "lse": ((0, 0), lse)}
 
     def check_problems(

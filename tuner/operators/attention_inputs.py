@@ -17,6 +17,8 @@ constant        every key the same
 uniform         q, k, v uniform between 0 and 1: every score positive, v of one sign
 tiny            q, k and v far below 1: the output's smallest numbers
 capped          where there is a softcap: the products fall from three times the cap to as far below zero
+sinking         where there are sinks: above all logits, far below them, -inf, and beside them
+steep           where there are slopes: those of ALiBi, 2^-1 to 2^-8
 edge            where there is a window: each query attends to its first or last key, or to the one beyond it
 nonfinite       NaN in a query and (causal) in the last key, +inf and -inf logits, NaN and both infinities in a v
 =============== ====================================================================================================
@@ -92,7 +94,10 @@ def normal(problem: Problem, seed: int, device: str) -> dict[str, torch.Tensor]:
     queries = (s["batch"], s["heads"], s["q_len"], s["head_dim"])
     keys = (s["batch"], s["kv_heads"], s["kv_len"], s["head_dim"])
     shapes = {"q": queries, "k": keys, "v": keys}
-    return {name: standard_normal(shape, problem.dtype, seed_of(name, seed), device) for name, shape in shapes.items()}
+    drawn = {n: standard_normal(shape, problem.dtype, seed_of(n, seed), device) for n, shape in shapes.items()}
+    for name in Features.of(problem.settings).tensors:
+        drawn[name] = standard_normal((s["heads"],), "fp32", seed_of(name, seed), device)
+    return drawn
 
 
 def make(problem: Problem, family: str, seed: int, device: str, scale: float) -> dict[str, torch.Tensor]:
@@ -103,7 +108,28 @@ def make(problem: Problem, family: str, seed: int, device: str, scale: float) ->
     causal = bool(problem.settings.get("causal", True))  # an operator without the option is always so
     features = Features.of(problem.settings)
     change(family, drawn["q"], drawn["k"], drawn["v"], scale, causal, problem.dtype, features)
+    if features.sinks:
+        drawn["sinks"] += _level(drawn["q"], drawn["k"], scale)
+    if features.alibi:
+        # Gentle, so that every tile of keys still counts.
+        drawn["slopes"] = (5.0 + drawn["slopes"]).abs() / drawn["k"].shape[2]
+    if family == "sinking":
+        _sinking(drawn["sinks"])
+    if family == "steep":
+        drawn["slopes"] = 0.5 ** (1.0 + torch.arange(len(drawn["slopes"]), device=device) % 8)
     return drawn
+
+
+def _level(q: torch.Tensor, k: torch.Tensor, scale: float) -> torch.Tensor:
+    """About the largest logit of each head, that of its middle query in the first sequence: fp32 [heads]."""
+    middle = q[0, :, q.shape[2] // 2].float().reshape(k.shape[1], -1, q.shape[3])
+    logits: torch.Tensor = scale * (middle @ k[0].float().mT)
+    return logits.nan_to_num(0.0, 0.0, 0.0).amax(dim=-1).flatten()
+
+
+def _sinking(sinks: torch.Tensor) -> None:
+    head = torch.arange(len(sinks), device=sinks.device)
+    sinks += torch.tensor([12.0, -math.inf, -60.0, 1.0], device=sinks.device)[head % 4]
 
 
 def change(
@@ -248,5 +274,7 @@ _CHANGES: dict[str, Callable[[_Draw], None]] = {
     "tiny": _tiny,
     "edge": _edge,
     "capped": _capped,
+    "sinking": _randn,
+    "steep": _randn,
     "nonfinite": _nonfinite,
 }

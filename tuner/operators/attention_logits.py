@@ -8,6 +8,9 @@ Notation and the first terms are those of ``attention_bound``. All to first orde
   inside ``exp`` in base e), which makes c (1 - t^2) / 2 of that; 2 c / (1 + g) is at most 2 c and has six roundings
   (the sum; the division, 2 ulp in PTX ISA's div.full; the constants), the difference one more and the constant's:
   14 c u.
+* something added: 3 u of its magnitude (its conversion to the base of the logits, log2(e), its product) and u of the
+  sum's.
+* a sink: 4 u of its magnitude, as of a logit; its weight joins the row's sum, with the error of any weight.
 """
 
 from __future__ import annotations
@@ -35,21 +38,32 @@ class Logits:
 class Terms:
     """What is done to the scaled products of some rows of n heads; nothing where nothing is given.
 
-    ``softcap``: c above.
+    ``softcap``: c above. ``added`` to the logits after it: float64 [n, rows, kv_len]. ``sink``: of each head, float64
+    [n].
     """
 
     softcap: float | None = None
+    added: torch.Tensor | None = None
+    sink: torch.Tensor | None = None
 
     def applied(self, s: torch.Tensor, error: torch.Tensor, eps: float) -> Logits:
         """The logits of scaled products ``s``, which are off by ``error``; ``eps``: the error of the exponential."""
         if self.softcap is not None:
             s, error = _capped(s, error, self.softcap, eps)
+        if self.added is not None:
+            s = s + self.added
+            error = error + 3 * _U * self.added.abs() + _U * s.abs()
         return Logits(s, error)
 
 
 def cap_error(cap: float, profile: PrecisionProfile) -> float:
     """The most that computing a softcap adds to the error of a logit: |y| (1 - tanh(y)^2) is below 1/2 for every y."""
     return cap * (15 * _U + EXPONENTIALS[profile.exponential] / 2)
+
+
+def added_error(most: float) -> float:
+    """The most that adding something of a magnitude of at most ``most`` adds to the error of a logit."""
+    return 4 * _U * most
 
 
 def _capped(r: torch.Tensor, error: torch.Tensor, cap: float, eps: float) -> tuple[torch.Tensor, torch.Tensor]:

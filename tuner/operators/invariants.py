@@ -54,20 +54,30 @@ def ones_give_ones(
     profile: PrecisionProfile,
     kv_len: int,
     logit_error: float = 0.0,
+    more: Mapping[str, torch.Tensor] | None = None,
 ) -> Invariant:
     """Of attention of finite q and k over a v of ones: the output is 1, and 0 for the first ``dead`` queries.
 
     ``kv_len``: the most keys that a query sees. ``logit_error``: what is done to a logit may be off by so much more.
+    ``more``: further inputs; with ``sinks`` [heads] the output is 1 less the sink's weight, by the log-sum-exp.
     """
     tolerance = ones_tolerance(q, k, scale, profile, kv_len, logit_error)
+    sinks = (more or {}).get("sinks")
+    if sinks is not None:
+        # The sink's weight exp(sink - lse) is off by what the log-sum-exp is, and by the rounding of both.
+        largest = sinks.nan_to_num(neginf=0.0).abs().amax() + scale * (_norms(q).amax() * _norms(k).amax())
+        tolerance = 2 * tolerance + 8 * _U * largest.double()
 
     def excess(outputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         alive = outputs["out"][:, :, dead:].float() - 1.0
+        if sinks is not None:
+            alive = alive + (sinks[:, None] - outputs["lse"][:, :, dead:]).exp()[..., None]
         worst = largest_deviation(alive) / tolerance
         wrong = (outputs["out"][:, :, :dead] != 0).any()
         return torch.where(wrong, math.inf, worst)
 
-    return Invariant("a v of ones gives an output of ones", {"q": q, "k": k, "v": torch.ones_like(v)}, excess)
+    inputs = {"q": q, "k": k, "v": torch.ones_like(v), **(more or {})}
+    return Invariant("a v of ones gives an output of ones", inputs, excess)
 
 
 def ones_tolerance(

@@ -51,13 +51,13 @@ _ATTENTION = """if __name__ == "__main__":
     q = torch.randn(batch, heads, q_len, head_dim, device=device).to({dtype})
     k = torch.randn(batch, kv_heads, kv_len, head_dim, device=device).to({dtype})
     v = torch.randn(batch, kv_heads, kv_len, head_dim, device=device).to({dtype})
-    out = torch.full_like(q, float("nan"))
+{tensors}    out = torch.full_like(q, float("nan"))
     lse = torch.full((batch, heads, q_len), float("nan"), device=device)
     launch(q, k, v, out, lse, scale=scale, {given}**CONFIG)
     # The reference: two passes in float64.
     keys, values = (t.double().repeat_interleave(heads // kv_heads, dim=1) for t in (k, v))
     logits = scale * (q.double() @ keys.transpose(2, 3))
-{features}    expected_lse = torch.logsumexp(logits, dim=-1)
+{features}    expected_lse = {lse}
     weights = torch.exp(logits - expected_lse.masked_fill(expected_lse.isneginf(), 0.0)[..., None])
     expected = weights @ values
     tolerance = {relative!r} * (weights @ values.abs()) + {floor!r}
@@ -111,11 +111,20 @@ def attention_self_check(problem: Problem, scale: float) -> str:
         scale=scale,
         dtype=TORCH_NAMES[problem.dtype],
         features="".join(f"    {line}\n" for line in _logits(features)),
-        given="".join(f"{name}={value!r}, " for name, value in numbers.items()),
+        given="".join(f"{name}={value}, " for name, value in (numbers | {n: n for n in features.tensors}).items()),
+        tensors="".join(f"    {line}\n" for name, line in _TENSORS.items() if name in features.tensors),
+        lse=_LSE_WITH_SINKS if features.sinks else "torch.logsumexp(logits, dim=-1)",
         relative=4 * u + 1e-5,
         floor=2 * out.eta + 1e-6,
         lse_tolerance=4 * FORMATS["tf32"].u if problem.dtype == "fp32" else 1e-4,
     )
+
+
+_TENSORS = {
+    "sinks": "sinks = torch.randn(heads, device=device)",
+    "slopes": "slopes = 0.5 ** (1.0 + torch.arange(heads, device=device) % 8)",
+}
+_LSE_WITH_SINKS = "torch.logaddexp(torch.logsumexp(logits, dim=-1), sinks.double()[:, None])"
 
 
 def _logits(features: Features) -> list[str]:
@@ -123,6 +132,7 @@ def _logits(features: Features) -> list[str]:
     caps = []
     if features.softcap is not None:
         caps.append(f"logits = {features.softcap!r} * torch.tanh(logits / {features.softcap!r})")
+    away = ["logits = logits - slopes[:, None, None] * (key - place).abs()"] if features.alibi else []
     ends = []
     if features.right is not None:
         ends.append(f'logits = logits.masked_fill(key > place + {features.right}, float("-inf"))')
@@ -132,7 +142,7 @@ def _logits(features: Features) -> list[str]:
         "place = torch.arange(q_len, device=device)[:, None] + kv_len - q_len",
         "key = torch.arange(kv_len, device=device)[None, :]",
     ]
-    return [*caps, *places, *ends] if ends else caps
+    return [*caps, *places, *away, *ends] if away or ends else caps
 
 
 def shortened(length: int) -> int:

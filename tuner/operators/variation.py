@@ -11,7 +11,7 @@ numbers. A variation turns the inputs of a family into others whose reference is
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -59,6 +59,10 @@ class Variation:
         """``tensor``, of the shape of the output ``name``, with its elements where ``apply`` moves them."""
         shifts = self.shifts.get(name, ())
         return tensor.roll(shifts, tuple(range(len(shifts)))) if shifts else tensor
+
+    def with_heads(self, names: Iterable[str]) -> Variation:
+        """The same, with the vectors ``names`` [heads] moved as the heads of q are."""
+        return replace(self, shifts={**self.shifts, **dict.fromkeys(names, self.shifts["q"][1:])})
 
     def _write(self, name: str, tensor: torch.Tensor, into: torch.Tensor, direction: int) -> None:
         pieces = [(tensor, into)]

@@ -69,9 +69,12 @@ def _attend(
     DOT_PRECISION: tl.constexpr,
     WINDOW: tl.constexpr,
     SOFTCAP: tl.constexpr,
+    ALIBI: tl.constexpr,
     first_seen=None,  # [BLOCK_M], the first key that each query sees, where WINDOW
     logit_scale=None,  # where the logits are more than scaled, and qk_scale is 1
     softcap=None,  # where SOFTCAP
+    slope=None,  # where ALIBI: what a logit loses for each key between it and the query's own place
+    place=None,  # [BLOCK_M], the key at each query's own place, where ALIBI
 ):
     """Take the keys from ``start`` to ``end`` into acc, l and m."""
     for first_key in tl.range(start, end, BLOCK_N, num_stages=KV_STAGES):
@@ -83,6 +86,11 @@ def _attend(
             )
         if SOFTCAP:
             x = _capped(x, logit_scale, softcap, USE_EXP2=USE_EXP2)
+        elif ALIBI:
+            x = x * logit_scale
+        if ALIBI:
+            away = (first_key + tl.arange(0, BLOCK_N))[None, :] - place[:, None]
+            x = x - slope * tl.abs(away).to(tl.float32)
         if MASKED:
             key = first_key + tl.arange(0, BLOCK_N)
             if IS_CAUSAL or WINDOW:
@@ -151,9 +159,13 @@ def _one_tile(
     DOT_PRECISION: tl.constexpr,
     WINDOW: tl.constexpr,
     SOFTCAP: tl.constexpr,
+    SINKS: tl.constexpr,
+    ALIBI: tl.constexpr,
     window_left=None,  # where WINDOW: how many keys before its own place a query sees, and how many after it
     window_right=None,
     softcap=None,  # where SOFTCAP; then qk_scale is 2 / softcap times what it is elsewhere
+    sinks_ptr=None,  # [heads], where SINKS: each head's logit without a key, which joins the sum of exponentials alone
+    slopes_ptr=None,  # [heads], where ALIBI
 ):
     """Attend BLOCK_M queries of one head to all keys that they see."""
     LN2: tl.constexpr = 0.6931471805599453
@@ -175,6 +187,11 @@ def _one_tile(
     # Bottom-right aligned: query i sees the keys up to i + kv_len - q_len.
     diagonal = kv_len - q_len
     last_key = query + diagonal
+    if ALIBI:
+        place = last_key
+        slope = tl.load(slopes_ptr + head).to(tl.float32)
+        if USE_EXP2:
+            slope = slope * 1.4426950408889634
     if WINDOW:
         # The window moves with the query, so that tiles of keys at both its ends need a mask.
         first_seen = last_key - window_left
@@ -197,6 +214,13 @@ def _one_tile(
 
     m = tl.full([BLOCK_M], float("-inf"), tl.float32)
     l = tl.zeros([BLOCK_M], tl.float32)
+    if SINKS:
+        # As if a key with this logit and a value of 0 had been seen first.
+        sink = tl.load(sinks_ptr + head).to(tl.float32)
+        if USE_EXP2:
+            sink = sink * 1.4426950408889634
+        m = tl.zeros([BLOCK_M], tl.float32) + sink
+        l = l + 1.0
     acc = tl.zeros([BLOCK_M, HEAD_DIM], tl.float32)
     q = q_desc.load([batch, head, tile_m * BLOCK_M, 0]).reshape(BLOCK_M, HEAD_DIM)
     if OVERLAP_QK and WINDOW:
@@ -210,31 +234,34 @@ def _one_tile(
     if WINDOW:
         acc, l, m, ahead = _attend(
             acc, l, m, ahead, q, k_desc, v_desc, batch, kv_head, last_key, kv_len, begin,
-            tl.minimum(whole_from, end), 1.0 if SOFTCAP else qk_scale,
+            tl.minimum(whole_from, end), 1.0 if SOFTCAP or ALIBI else qk_scale,
             BLOCK_N=BLOCK_N, HEAD_DIM=HEAD_DIM, KV_STAGES=KV_STAGES, MASKED=True, IS_CAUSAL=IS_CAUSAL,
             USE_EXP2=USE_EXP2, OVERLAP_QK=OVERLAP_QK, DOT_PRECISION=DOT_PRECISION,
             WINDOW=WINDOW, first_seen=first_seen,
-            SOFTCAP=SOFTCAP, logit_scale=qk_scale if SOFTCAP else None, softcap=softcap,
+            SOFTCAP=SOFTCAP, logit_scale=qk_scale if SOFTCAP or ALIBI else None, softcap=softcap,
+            ALIBI=ALIBI, slope=slope if ALIBI else None, place=place if ALIBI else None,
         )  # fmt: skip
     acc, l, m, ahead = _attend(
         acc, l, m, ahead, q, k_desc, v_desc, batch, kv_head, last_key, kv_len, (
             whole_from if WINDOW else 0
         ), unmasked, (
-            1.0 if SOFTCAP else qk_scale
+            1.0 if SOFTCAP or ALIBI else qk_scale
         ),
         BLOCK_N=BLOCK_N, HEAD_DIM=HEAD_DIM, KV_STAGES=KV_STAGES, MASKED=False, IS_CAUSAL=IS_CAUSAL,
         USE_EXP2=USE_EXP2, OVERLAP_QK=OVERLAP_QK, DOT_PRECISION=DOT_PRECISION,
         WINDOW=WINDOW, first_seen=first_seen if WINDOW else None,
-        SOFTCAP=SOFTCAP, logit_scale=qk_scale if SOFTCAP else None, softcap=softcap,
+        SOFTCAP=SOFTCAP, logit_scale=qk_scale if SOFTCAP or ALIBI else None, softcap=softcap,
+        ALIBI=ALIBI, slope=slope if ALIBI else None, place=place if ALIBI else None,
     )  # fmt: skip
     acc, l, m, ahead = _attend(
         acc, l, m, ahead, q, k_desc, v_desc, batch, kv_head, last_key, kv_len, unmasked, end, (
-            1.0 if SOFTCAP else qk_scale
+            1.0 if SOFTCAP or ALIBI else qk_scale
         ),
         BLOCK_N=BLOCK_N, HEAD_DIM=HEAD_DIM, KV_STAGES=KV_STAGES, MASKED=True, IS_CAUSAL=IS_CAUSAL,
         USE_EXP2=USE_EXP2, OVERLAP_QK=OVERLAP_QK, DOT_PRECISION=DOT_PRECISION,
         WINDOW=WINDOW, first_seen=first_seen if WINDOW else None,
-        SOFTCAP=SOFTCAP, logit_scale=qk_scale if SOFTCAP else None, softcap=softcap,
+        SOFTCAP=SOFTCAP, logit_scale=qk_scale if SOFTCAP or ALIBI else None, softcap=softcap,
+        ALIBI=ALIBI, slope=slope if ALIBI else None, place=place if ALIBI else None,
     )  # fmt: skip
 
     # Only a query without any visible key has l = 0: its output is 0 and its log-sum-exp -inf.
@@ -278,9 +305,13 @@ def attention_fwd_kernel(
     DOT_PRECISION: tl.constexpr,
     WINDOW: tl.constexpr,
     SOFTCAP: tl.constexpr,
+    SINKS: tl.constexpr,
+    ALIBI: tl.constexpr,
     window_left=None,
     window_right=None,
     softcap=None,
+    sinks_ptr=None,
+    slopes_ptr=None,
 ):
     """One program attends BLOCK_M queries of one head, or of several one after the other (where PERSISTENT)."""
     if PERSISTENT:
@@ -291,6 +322,7 @@ def attention_fwd_kernel(
                 HEAD_DIM=HEAD_DIM, KV_STAGES=KV_STAGES, IS_CAUSAL=IS_CAUSAL, USE_EXP2=USE_EXP2, TILE_ORDER=TILE_ORDER,
                 OVERLAP_QK=OVERLAP_QK, DOT_PRECISION=DOT_PRECISION,
                 WINDOW=WINDOW, window_left=window_left, window_right=window_right, SOFTCAP=SOFTCAP, softcap=softcap,
+            SINKS=SINKS, sinks_ptr=sinks_ptr, ALIBI=ALIBI, slopes_ptr=slopes_ptr,
             )  # fmt: skip
     else:
         _one_tile(
@@ -299,6 +331,7 @@ def attention_fwd_kernel(
             BLOCK_N=BLOCK_N, HEAD_DIM=HEAD_DIM, KV_STAGES=KV_STAGES, IS_CAUSAL=IS_CAUSAL, USE_EXP2=USE_EXP2,
             TILE_ORDER=TILE_ORDER, OVERLAP_QK=OVERLAP_QK, DOT_PRECISION=DOT_PRECISION,
             WINDOW=WINDOW, window_left=window_left, window_right=window_right, SOFTCAP=SOFTCAP, softcap=softcap,
+            SINKS=SINKS, sinks_ptr=sinks_ptr, ALIBI=ALIBI, slopes_ptr=slopes_ptr,
         )  # fmt: skip
 
 
@@ -319,6 +352,8 @@ def launch(
     window_left=None,  # where WINDOW: how many keys before its own place a query sees; -1: all
     window_right=None,  # where WINDOW: how many after it
     softcap=None,  # where SOFTCAP: the logits are softcap tanh(scale q.k / softcap)
+    sinks=None,  # [heads], contiguous, where SINKS: a logit that joins the sum of exponentials, and the log-sum-exp
+    slopes=None,  # [heads], contiguous, where ALIBI: a logit loses slope times the distance of its key from the place
     *,
     scale,
     IS_CAUSAL,
@@ -329,6 +364,8 @@ def launch(
     DOT_PRECISION,
     WINDOW,
     SOFTCAP,
+    SINKS,
+    ALIBI,
     BLOCK_M,
     BLOCK_N,
     KV_STAGES,
@@ -380,6 +417,10 @@ def launch(
         DOT_PRECISION=DOT_PRECISION,
         WINDOW=WINDOW,
         SOFTCAP=SOFTCAP,
+        SINKS=SINKS,
+        sinks_ptr=sinks if SINKS else None,
+        ALIBI=ALIBI,
+        slopes_ptr=slopes if ALIBI else None,
         softcap=(softcap * LOG2E if USE_EXP2 else softcap) if SOFTCAP else None,
         window_left=_reach(window_left, kv_len) if WINDOW else None,
         window_right=(0 if IS_CAUSAL else _reach(window_right, kv_len)) if WINDOW else None,
