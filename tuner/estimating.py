@@ -219,7 +219,7 @@ def _exposed_share(work: _Work, kernel: KernelResources, device: Device, blocks:
     if not work.matrix_efficiency:
         return min(1.0, CONSTANTS.overlap_warps / (blocks * warps))
     hidden = blocks**CONSTANTS.overlap_blocks_power * max(1.0, warps / 4) ** CONSTANTS.overlap_block_warps_power
-    return 1.0 / hidden
+    return float(1.0 / hidden)
 
 
 def _matrix_efficiency(counts: Mapping[str, int], device: Device) -> float:
