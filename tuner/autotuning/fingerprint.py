@@ -224,7 +224,10 @@ class _Walk:
         owner = getattr(value, "__objclass__", None) if owner is None else owner
         if owner is None or isinstance(owner, types.ModuleType):
             module = str(getattr(value, "__module__", None) or getattr(owner, "__name__", ""))
-            self._of_library(f"{module}.{value.__name__}", library_of(module) or module, where)
+            library = library_of(module)
+            self._of_library(f"{module}.{value.__name__}", library, where)
+            if not library:
+                self._give_up(where, f"it is compiled code of {module}")
         else:
             self.words("of", value.__name__)
             self.visit(owner, where)

@@ -67,4 +67,4 @@ def _array_words(value: Any) -> str | None:
     if array.dtype.hasobject or array.nbytes > LARGEST_TENSOR_BYTES:
         return None
     content = hashlib.sha256(numpy.ascontiguousarray(array).tobytes()).hexdigest()
-    return f"array {type(value).__name__} {array.dtype.str} {array.shape} {content}"
+    return f"array {type(value).__name__} {array.dtype!r} {array.shape} {content}"
