@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 import triton
@@ -231,3 +233,32 @@ def test_infinities_and_whole_numbers_stay_in_made_inputs(card):
     assert len(made) == 2 and all(torch.equal(b, places) for _, b in seen)
     for a in made:
         assert a[1] == -torch.inf and bool(((a[[0, 2, 3]] >= 1.0) & (a[[0, 2, 3]] <= 4.0)).all())
+
+
+@dataclasses.dataclass
+class Descriptor:
+    """As Triton's, of a tensor."""
+
+    base: torch.Tensor
+    block_shape: list[int]
+
+
+def test_a_descriptor_is_given_to_each_launch_as_the_caller_has_it_and_its_tensor_to_the_reference(card):
+    seen = []
+
+    def hook(named):
+        named["x_ptr"].block_shape[0] = named["BLOCK"]
+
+    def launch(x_ptr, n, BLOCK, **_):
+        seen.append((BLOCK, list(x_ptr.block_shape)))
+        x_ptr.base.mul_(2.0 if BLOCK == RIGHT else 3.0)
+        return TIMES[BLOCK]
+
+    x = Descriptor(torch.linspace(0, 3, 8), [1])
+    given = [triton.Config({"BLOCK": RIGHT}, pre_hook=hook), triton.Config({"BLOCK": WRONG})]
+    block, why = chosen(
+        card, launch, (x, 8), jit=kernels.twice, given=given, reference=lambda x_ptr: {"x_ptr": 2.0 * x_ptr}
+    )
+    assert block == RIGHT and "x_ptr" in why
+    assert {(b, *shape) for b, shape in seen} == {(RIGHT, RIGHT), (WRONG, 1)}
+    assert torch.equal(x.base, 2.0 * torch.linspace(0, 3, 8))
