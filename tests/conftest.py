@@ -76,7 +76,7 @@ def standing_machine(
     """``tuner.tune`` and the others work with the session's machine: starting one of its own takes seconds."""
     standing = Standing(machine, compilers, interpreters)
     for module in ("tuner.api", "tuner.session"):
-        monkeypatch.setattr(f"{module}.new_machine", lambda target, gpu, workers: standing)
+        monkeypatch.setattr(f"{module}.new_machine", lambda target, gpu, workers, gpus=None: standing)
 
 
 @pytest.fixture(scope="session")

@@ -77,7 +77,7 @@ OWNERS = {
     ),
     "jinja2": ("tuner.exports.templating",),
     "typer": ("tuner.cli.*",),
-    "rich": ("tuner.cli.output", "tuner.cli.tables", "tuner.progress"),
+    "rich": ("tuner.cli.output", "tuner.cli.tables", "tuner.progress", "tuner.progress_many"),
 }
 """The modules (patterns) that may import a heavy library, at the top or inside a function."""
 

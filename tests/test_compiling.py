@@ -9,7 +9,7 @@ import pytest
 
 from tests.engine_jobs import Counted, Launched, compile_job, office_for
 from tuner.compiling import CompileJob, launch_tensors
-from tuner.funnel import EstimateFunnel
+from tuner.estimate_funnel import EstimateFunnel
 from tuner.operators import get
 from tuner.outcomes import outcome_of
 from tuner.resources import fits

@@ -15,6 +15,7 @@ from tuner.config import Config
 from tuner.evaluating import Candidate, RoundsJob, SetUpJob
 from tuner.finals import FINAL_ROUNDS, MOST_RACERS, Contender, Finals, Rounds, choose_racers
 from tuner.precision import PrecisionProfile
+from tuner.steps import finish
 from tuner.store.records import TIE, WINNER
 from tuner.targets import target
 from tuner.trial import CompileReport, KernelResources
@@ -75,7 +76,7 @@ def finals(said) -> Finals:
 def test_a_clear_winner_wins_by_what_was_measured(finals, said):
     a, c, plain = contender("a"), contender("c"), contender("plain")
     workers = [gpu(1), gpu(2)]
-    outcome, wrong = finals.finals(workers, [c, a], plain)
+    outcome, wrong = finish(finals.finals(workers, [c, a], plain))
     assert outcome is not None and wrong == {} and said == []
     assert outcome.winner is a
     assert outcome.kind == WINNER
@@ -93,7 +94,7 @@ def test_a_clear_winner_wins_by_what_was_measured(finals, said):
 def test_each_process_of_the_finals_is_asked_for_a_check_with_inputs_of_its_own_and_ends_after_it(finals):
     workers = [gpu(1), gpu(2)]
     plain = contender("plain")
-    finals.finals(workers, [contender("a")], plain)
+    finish(finals.finals(workers, [contender("a")], plain))
     jobs = [job for worker in workers for job in worker.jobs]
     assert all(isinstance(job, RoundsJob) and job.check_first for job in jobs)
     assert [job.seed for job in jobs] == [4, 5]
@@ -103,7 +104,7 @@ def test_each_process_of_the_finals_is_asked_for_a_check_with_inputs_of_its_own_
 
 def test_among_ties_the_simplest_is_chosen_and_the_verdict_says_so(finals):
     a, b, d = contender("a", registers=90), contender("b", registers=30), contender("d", registers=60)
-    outcome, _ = finals.finals([gpu(1), gpu(2)], [a, b, d], contender("plain"))
+    outcome, _ = finish(finals.finals([gpu(1), gpu(2)], [a, b, d], contender("plain")))
     assert outcome is not None
     assert outcome.winner is b
     assert outcome.kind == TIE
@@ -115,13 +116,13 @@ def test_among_ties_the_simplest_is_chosen_and_the_verdict_says_so(finals):
 def test_the_plain_config_wins_a_tie_whatever_it_takes(finals, monkeypatch):
     monkeypatch.setitem(TRUTH, "plain", 10.03)
     plain = contender("plain", registers=255)
-    outcome, _ = finals.finals([gpu(1), gpu(2)], [contender("a")], plain)
+    outcome, _ = finish(finals.finals([gpu(1), gpu(2)], [contender("a")], plain))
     assert outcome is not None and outcome.winner is plain
 
 
 def test_a_finalist_that_is_wrong_in_one_process_is_left_out_and_named(finals):
     a, c, plain = contender("a"), contender("c"), contender("plain")
-    outcome, wrong = finals.finals([gpu(1), gpu(2, failed={a.key: "NaN in row 3"})], [a, c], plain)
+    outcome, wrong = finish(finals.finals([gpu(1), gpu(2, failed={a.key: "NaN in row 3"})], [a, c], plain))
     assert outcome is not None
     assert outcome.winner is c
     assert wrong == {a.key: "randn at softmax rows=9: NaN in row 3"}
@@ -131,7 +132,7 @@ def test_a_finalist_that_is_wrong_in_one_process_is_left_out_and_named(finals):
 def test_a_wrong_anchor_leaves_a_decision_without_control(finals):
     a, c, plain = contender("a"), contender("c"), contender("plain")
     failed = {plain.key: "off"}
-    outcome, wrong = finals.finals([gpu(1, failed=failed), gpu(2, failed=failed)], [a, c], plain)
+    outcome, wrong = finish(finals.finals([gpu(1, failed=failed), gpu(2, failed=failed)], [a, c], plain))
     assert outcome is not None and outcome.winner is a
     assert outcome.decision.control is None
     assert set(wrong) == {plain.key}
@@ -140,21 +141,21 @@ def test_a_wrong_anchor_leaves_a_decision_without_control(finals):
 def test_without_a_right_finalist_there_is_no_outcome_and_every_reason(finals):
     a, plain = contender("a"), contender("plain")
     failed = {a.key: "off", plain.key: "off too"}
-    outcome, wrong = finals.finals([gpu(1, failed=failed), gpu(2, failed=failed)], [a], plain)
+    outcome, wrong = finish(finals.finals([gpu(1, failed=failed), gpu(2, failed=failed)], [a], plain))
     assert outcome is None
     assert set(wrong) == {a.key, plain.key}
 
 
 def test_a_process_that_dies_leaves_the_decision_to_the_other_and_is_reported(finals, said):
     a, plain = contender("a"), contender("plain")
-    outcome, _ = finals.finals([dead(), gpu(2)], [a], plain)
+    outcome, _ = finish(finals.finals([dead(), gpu(2)], [a], plain))
     assert outcome is not None and outcome.winner is a
     assert set(outcome.measurements[a.key].process) == {2}
     assert said == ["a process of the final re-measurement ended; its rounds are left out"]
 
 
 def test_two_dead_processes_leave_no_outcome(finals, said):
-    assert finals.finals([dead(), dead()], [contender("a")], contender("plain")) == (None, {})
+    assert finish(finals.finals([dead(), dead()], [contender("a")], contender("plain"))) == (None, {})
     assert len(said) == 2
 
 
@@ -166,7 +167,7 @@ def test_rounds_in_which_the_clock_fell_are_left_out(finals):
         return noisy()(entry, number) * (1.6 if number in (3, 4) else 1.0)
 
     how = {"us": us, "clock_mhz": clock}
-    outcome, _ = finals.finals([gpu(1, **how), gpu(2, **how)], [contender("a")], contender("plain"))
+    outcome, _ = finish(finals.finals([gpu(1, **how), gpu(2, **how)], [contender("a")], contender("plain")))
     assert outcome is not None and not outcome.unstable
     measured = outcome.measurements[contender("a").key]
     assert len(measured.samples_us) == 2 * (FINAL_ROUNDS - 2)
@@ -178,7 +179,7 @@ def test_a_card_that_is_never_steady_gives_no_clear_winner_and_says_so(finals):
         return 1200 if number % 3 == 0 else 1980
 
     workers = [gpu(1, clock_mhz=clock), gpu(2, clock_mhz=clock)]
-    outcome, _ = finals.finals(workers, [contender("a")], contender("plain"))
+    outcome, _ = finish(finals.finals(workers, [contender("a")], contender("plain")))
     assert outcome is not None and outcome.unstable
     assert outcome.kind == TIE
     assert outcome.verdict.startswith("the card was unsteady (clocks or anchor moved in over a fifth of the rounds); ")
@@ -188,7 +189,7 @@ def test_an_anchor_that_differs_from_itself_makes_no_clear_winner(finals):
     def us(entry: str, number: int) -> float:
         return noisy()(entry, number) * (1.04 if entry.endswith("/again") else 1.0)
 
-    outcome, _ = finals.finals([gpu(1, us=us), gpu(2, us=us)], [contender("a")], contender("plain"))
+    outcome, _ = finish(finals.finals([gpu(1, us=us), gpu(2, us=us)], [contender("a")], contender("plain")))
     assert outcome is not None
     assert outcome.kind == TIE
     assert outcome.verdict.startswith("not decided: the anchor, entered twice, differs from itself")
@@ -198,7 +199,7 @@ def test_the_race_drops_the_slow_and_returns_the_fastest_first(finals):
     raced = Rounds()
     worker = gpu(1)
     a, b, c = contender("a", screen_us=10.4), contender("b"), contender("c", screen_us=9.9)
-    survivors = finals.race(worker, [c, b, a], raced, math.inf)
+    survivors = finish(finals.race(worker, [c, b, a], raced, math.inf))
     assert survivors == [a, b]
     assert [job.first_round for job in worker.jobs][:2] in ([0], [0, 4])
     assert not any(job.check_first for job in worker.jobs)
@@ -210,27 +211,27 @@ def test_the_race_goes_on_from_the_rounds_that_were_run_before(finals):
     job = RoundsJob(PROBLEM, DEVICE, (a.candidate, c.candidate), 0, 2, 3)
     raced.add(rounds(job, noisy(), process_id=1))
     worker = gpu(1)
-    finals.race(worker, [a, c], raced, math.inf)
+    finish(finals.race(worker, [a, c], raced, math.inf))
     assert worker.jobs[0].first_round == 2
     assert {number for _, number in raced.samples[a.key]} >= set(range(6))
 
 
 def test_a_race_without_time_goes_by_the_first_times(finals):
     worker = gpu(1)
-    survivors = finals.race(worker, [contender("c"), contender("a")], Rounds(), deadline=0.0)
+    survivors = finish(finals.race(worker, [contender("c"), contender("a")], Rounds(), deadline=0.0))
     assert [NAMES[s.key] for s in survivors] == ["a", "c"]
     assert worker.jobs == []
 
 
 def test_a_race_whose_process_dies_keeps_everyone_and_says_so(finals, said):
-    survivors = finals.race(dead(), [contender("c"), contender("a")], Rounds(), math.inf)
+    survivors = finish(finals.race(dead(), [contender("c"), contender("a")], Rounds(), math.inf))
     assert [NAMES[s.key] for s in survivors] == ["a", "c"]
     assert said == ["the GPU process ended during the race; it goes on with the rounds before"]
 
 
 def test_processes_are_set_up_side_by_side_each_with_its_seed(finals):
     workers = [gpu(1), gpu(2)]
-    finals.set_up(workers, contender("a"))
+    finish(finals.set_up(workers, contender("a")))
     assert [[(type(job), job.seed) for job in worker.jobs] for worker in workers] == [[(SetUpJob, 4)], [(SetUpJob, 5)]]
     assert not any(worker.busy for worker in workers)
 

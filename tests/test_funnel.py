@@ -9,8 +9,9 @@ from dataclasses import replace
 import pytest
 
 from tests.engine_jobs import PROBLEM, office_for
+from tuner.estimate_funnel import EstimateFunnel
 from tuner.evaluating import InterpretJob
-from tuner.funnel import EstimateFunnel, Ticket
+from tuner.funnel import Ticket
 from tuner.program import Program
 from tuner.tickets import TicketOffice
 from tuner.trial import Outcome, TrialRecord

@@ -12,7 +12,9 @@ from tests.engine_jobs import PROBLEM
 from tests.fakes import FakeCompilers, FakeWorker, evaluating, timed, wrong
 from tuner.errors import MissingError
 from tuner.evaluating import EvaluateJob, SetUpJob
-from tuner.funnel import GpuFunnel, Ticket
+from tuner.funnel import Ticket
+from tuner.gpu_funnel import GpuFunnel
+from tuner.gpu_lane import Lane
 from tuner.space import load_space
 from tuner.targets import target
 from tuner.tickets import TicketOffice
@@ -36,7 +38,7 @@ def tickets(office) -> Callable[..., list[Ticket]]:
 
 
 def funnel_of(gpu: FakeWorker, compilers: FakeCompilers | None = None) -> GpuFunnel:
-    return GpuFunnel(PROBLEM, DEVICE, compilers or FakeCompilers(), 7, gpu)  # type: ignore[arg-type]
+    return GpuFunnel(PROBLEM, DEVICE, compilers or FakeCompilers(), 7, [Lane(gpu)])  # type: ignore[arg-type]
 
 
 def through(funnel: GpuFunnel, tickets: list[Ticket]) -> list[TrialRecord]:
@@ -185,7 +187,7 @@ def test_it_is_idle_when_the_gpu_is_set_up_and_waits_for_compilers(tickets):
 
 
 def test_abandoning_waits_a_moment_for_the_gpu_and_kills_what_does_not_come_back(tickets, monkeypatch):
-    monkeypatch.setattr("tuner.funnel._PATIENCE_S", 0.05)
+    monkeypatch.setattr("tuner.gpu_funnel._PATIENCE_S", 0.05)
     gpu = FakeWorker(evaluating(lambda job: None))
     funnel = funnel_of(gpu)
     waiting = tickets("num_warps=1", "num_warps=2")

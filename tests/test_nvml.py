@@ -84,7 +84,7 @@ def test_a_read_gives_clocks_temperature_power_and_named_reasons(monkeypatch, ca
     use(monkeypatch, FakeNvml())
     with DeviceStateReader() as reader:
         assert reader.available
-        assert reader.read() == DeviceState(1980, 3201, 61, 512.3, ("sw_power_cap", "hw_thermal"))
+        assert reader.read() == DeviceState(1980, 3201, 61, 512.3, ("sw_power_cap", "hw_thermal"), "GPU-abc")
 
 
 def test_a_card_unknown_by_uuid_is_found_by_its_bus_id(monkeypatch, card):

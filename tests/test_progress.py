@@ -85,7 +85,7 @@ def test_the_panel_shows_best_trials_time_left_and_busy_share():
         display(STARTED)
         display(RUNNING)
         display(TrialFinished(1, Config("online", (), (("num_warps", 4),)), Outcome.CRASHED))
-        console.print(display._panel())
+        console.print(display._shown.panel())
     text = file.getvalue()
     for said in (
         "softmax rows=8 cols=9 bf16",

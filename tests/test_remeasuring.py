@@ -20,6 +20,7 @@ from tuner.config import Config
 from tuner.device import Stack
 from tuner.errors import MissingError, UsageError
 from tuner.evaluating import EvaluateJob, Evaluation, RoundsJob, SetUpJob
+from tuner.gpu_lane import Lane
 from tuner.machine import Machine
 from tuner.program import Program
 from tuner.querying import Filters
@@ -59,6 +60,7 @@ class FakeMachine:
         self.device, self.stack, self.workspace = DEVICE, NEW, Workspace(cache)
         self._truth, self._names = truth, names
         self.gpu = FakeWorker(self._first_look)
+        self.lanes = [Lane(self.gpu)]  # type: ignore[arg-type]
         self.workers: list[FakeWorker] = []
 
     def compilers(self) -> FakeCompilers:

@@ -18,11 +18,13 @@ from tuner.device import MEASURED, Stack
 from tuner.errors import StudyFailedError
 from tuner.evaluating import EvaluateJob, Evaluation, RoundsJob, SetUpJob
 from tuner.events import Event, FinalistsChosen, Progress, Stage, StudyFinished, TrialFinished
-from tuner.funnel import GpuFunnel
+from tuner.gpu_funnel import GpuFunnel
+from tuner.gpu_lane import Lane
 from tuner.search import make_proposer
 from tuner.space import load_space
 from tuner.store.records import StoredTrial, StudyDetail, StudySpec
 from tuner.store.store import Store
+from tuner.study_end import StudyPlace
 from tuner.study_run import StudyRun
 from tuner.targets import target
 from tuner.tickets import TicketOffice
@@ -96,7 +98,7 @@ class FakeMachine:
     played: Played
     measures: bool = True
 
-    def fresh_worker(self, name: str) -> FakeWorker:
+    def fresh_worker(self, name: str, lane: Lane | None = None) -> FakeWorker:
         return self.played.worker(name)
 
 
@@ -153,7 +155,7 @@ def run(cache: Path, tmp_path: Path, engine_spaces: Path) -> Run:
             )
             compilers: Any = FakeCompilers(binary=_binary_of)
             gpu: Any = played.worker()
-            funnel = GpuFunnel(PROBLEM, DEVICE, compilers, 0, gpu)
+            funnel = GpuFunnel(PROBLEM, DEVICE, compilers, 0, [Lane(gpu)])
 
             def listen(event: Event) -> None:
                 events.append(event)
@@ -161,7 +163,8 @@ def run(cache: Path, tmp_path: Path, engine_spaces: Path) -> Run:
 
             machine: Any = FakeMachine(played)
             limits = budget or Budget(None, None, time.monotonic())
-            study_run = StudyRun(store, study, bound, office, proposer, funnel, machine, limits, 0, known, listen)
+            place = StudyPlace(store, study, bound, office, machine, 0, listen)
+            study_run = StudyRun(place, proposer, funnel, limits, known)
             try:
                 interrupted = study_run.run()
             finally:
@@ -309,7 +312,7 @@ def test_a_budget_too_short_ends_once_the_plain_config_has_failed(run):
 
 
 def test_time_that_runs_out_while_a_candidate_is_on_the_gpu_still_ends_with_a_winner(run, monkeypatch):
-    monkeypatch.setattr("tuner.funnel._PATIENCE_S", 0.1)
+    monkeypatch.setattr("tuner.gpu_funnel._PATIENCE_S", 0.1)
     started = time.monotonic()
     ran = run(Played(stuck={4}), budget=Budget(None, 2.0, started))
     assert time.monotonic() - started < 6

@@ -13,6 +13,7 @@ from pathlib import Path
 from tuner.errors import NoWinnerError, UsageError
 from tuner.events import Listener, Notice
 from tuner.files import config_file, winner_file
+from tuner.gpu_holding import holding_gpu
 from tuner.machine import DEFAULT_TARGET, new_machine
 from tuner.one_check import check_file
 from tuner.one_config import check_config, refuse_empty, time_config
@@ -30,7 +31,7 @@ from tuner.reproducing import Reproduction, recipe
 from tuner.reproducing import reproduce as run_again
 from tuner.results import OperatorSummary, TimeResult, TuneResult
 from tuner.search import DEFAULT_SAMPLER
-from tuner.session import Session, holding_gpu
+from tuner.session import Session
 from tuner.space import load_space
 from tuner.store.location import default_url
 from tuner.store.records import StoredWinner, StudyDetail, StudySummary

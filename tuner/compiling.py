@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,7 +48,7 @@ class CompileJob:
         module = load_source(Path(self.source_path))
         started = time.perf_counter()
         tensors = launch_tensors(self.problem)
-        with _warm_up_only(tensors) as kernels, _host_work(tensors) as work:
+        with counting_compilations() as compiled, _warm_up_only(tensors) as kernels, _host_work(tensors) as work:
             self._launch(module, self.problem, tensors)
         seconds = time.perf_counter() - started
         if not kernels:
@@ -69,7 +69,20 @@ class CompileJob:
             seconds=seconds,
             instructions=tuple(sorted(counts.items())),
             grid=main.grid,
+            compilations=compiled(),
         )
+
+    @property
+    def same_compilation(self) -> Hashable:
+        """What two jobs agree in that most likely compile the same kernels, though their problems differ.
+
+        Triton's cache goes by the source, the constants and how it specialises the other arguments: whether a size is
+        1, is divisible by 16, needs 64 bits. That is what is compared here, of the problem's sizes. It is a guess, for
+        who orders jobs; what is compiled, and what the report says, does not depend on it.
+        """
+        sizes = tuple((name, _specialised(size)) for name, size in self.problem.shape)
+        same = (self.problem.operator, sizes, self.problem.dtype, self.problem.options)
+        return self.source_path, tuple(sorted(self.launch_arguments.items())), *same
 
     def _launch(self, module: Any, problem: Problem, tensors: Mapping[str, Any]) -> None:
         module.launch(**tensors, **get(problem.operator).scalars(problem), **self.launch_arguments)
@@ -83,6 +96,10 @@ class CompileJob:
                 tensors = launch_tensors(small)
                 with _warm_up_only(tensors):
                     self._launch(module, small, tensors)
+
+
+def _specialised(size: int) -> tuple[bool, bool, bool]:
+    return size == 1, size % 16 == 0, size >= 2**31
 
 
 def launch_tensors(problem: Problem) -> dict[str, Any]:

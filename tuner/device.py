@@ -41,8 +41,12 @@ class Device:
     @property
     def key(self) -> str:
         """Identity: a hash of the name and the limits."""
-        identity = {k: v for k, v in asdict(self).items() if k not in _NOT_IDENTITY}
-        return digest(identity)
+        return digest(self.identity)
+
+    @property
+    def identity(self) -> dict[str, object]:
+        """The name and the limits, by field."""
+        return {k: v for k, v in asdict(self).items() if k not in _NOT_IDENTITY}
 
     @property
     def facts(self) -> dict[str, int]:

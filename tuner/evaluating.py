@@ -97,6 +97,15 @@ class SetUpJob:
 
 
 @dataclass(frozen=True)
+class GiveUpJob:
+    """Give up all that a GPU worker keeps, for any problem: the card's memory is free, and the process goes on."""
+
+    def __call__(self, state: WorkerState) -> None:
+        with _surviving_gpu():
+            GpuDesk.clear(state)
+
+
+@dataclass(frozen=True)
 class EvaluateJob:
     """Check one candidate on the GPU, then screen it: a few samples, fewer where it is clearly slow.
 

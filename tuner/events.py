@@ -114,5 +114,26 @@ class Notice:
     text: str
 
 
-Event = StudyStarted | TrialFinished | Progress | FinalistsChosen | StudyFinished | Notice
+@dataclass(frozen=True)
+class OverallProgress:
+    """How far a run over several problems is; sent every second. ``in_front``: those that have the GPUs now.
+
+    ``done`` have ended, the ``failed`` among them without a winner. ``max_seconds``: the budget of all, if they share
+    one.
+    """
+
+    elapsed_s: float
+    problems: int
+    done: int
+    failed: int
+    in_front: tuple[Problem, ...] = ()
+    max_seconds: float | None = None
+
+    @property
+    def remaining_s(self) -> float | None:
+        """Seconds left of the budget of all; None without one."""
+        return None if self.max_seconds is None else max(self.max_seconds - self.elapsed_s, 0.0)
+
+
+Event = StudyStarted | TrialFinished | Progress | FinalistsChosen | StudyFinished | Notice | OverallProgress
 Listener = Callable[[Event], None]

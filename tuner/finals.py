@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from multiprocessing.connection import wait
 
 from tuner.config import Config
 from tuner.deciding import Decision, decide
@@ -14,6 +13,7 @@ from tuner.evaluating import Candidate, RoundsJob, RoundsResult, SetUpJob
 from tuner.problem import Problem
 from tuner.racing import fastest, is_machine_unstable, race_survivors, unstable_rounds
 from tuner.statistics import summarise
+from tuner.steps import Pause, Steps, reply_in_steps
 from tuner.store.records import TIE, WINNER
 from tuner.trial import CompileReport, DeviceState, Measurement
 from tuner.worker.messages import Done
@@ -112,12 +112,14 @@ class Outcome:
 
 
 class Finals:
-    """Runs the race and the finals on the GPU. ``notice`` is told what people should know."""
+    """Runs the race and the finals on one GPU, in steps. ``notice`` is told what people should know."""
 
     def __init__(self, problem: Problem, device: Device, seed: int, notice: Callable[[str], None]) -> None:
         self.problem, self.device, self.seed, self._notice = problem, device, seed, notice
 
-    def race(self, gpu: Worker, contenders: Sequence[Contender], raced: Rounds, deadline: float) -> list[Contender]:
+    def race(
+        self, gpu: Worker, contenders: Sequence[Contender], raced: Rounds, deadline: float
+    ) -> Steps[list[Contender]]:
         """Interleaved rounds among ``contenders`` until few are left, or nothing but ties, or time is up.
 
         ``raced`` holds rounds that were run while the GPU waited for compilers, and takes the new ones. Returns the
@@ -136,7 +138,7 @@ class Finals:
                 chunk,
                 self.seed,
             )
-            reply = gpu.run(job, ROUNDS_LIMIT_S)
+            reply = yield from reply_in_steps(gpu, job, ROUNDS_LIMIT_S)
             if not isinstance(reply, Done):
                 self._notice("the GPU process ended during the race; it goes on with the rounds before")
                 break
@@ -148,19 +150,19 @@ class Finals:
         order = self._by_speed(alive, raced, by_key)
         return [by_key[key] for key in order[:MOST_FINALISTS]]
 
-    def set_up(self, workers: Sequence[Worker], typical: Contender) -> None:
+    def set_up(self, workers: Sequence[Worker], typical: Contender) -> Steps[None]:
         """Start the processes of the finals side by side, each with its own inputs: that takes seconds in each."""
         for process, worker in enumerate(workers):
             job = SetUpJob(self.problem, self.device, self.seed + 1 + process, typical.candidate)
             worker.send(job, ROUNDS_LIMIT_S)
-        for worker in workers:
-            while worker.busy:
-                wait([worker], 1.0)  # type: ignore[list-item]
+        while busy := [worker for worker in workers if worker.busy]:
+            yield Pause(busy, 1.0)
+            for worker in busy:
                 worker.poll()
 
     def finals(
         self, workers: Sequence[Worker], finalists: Sequence[Contender], anchor: Contender
-    ) -> tuple[Outcome | None, dict[str, str]]:
+    ) -> Steps[tuple[Outcome | None, dict[str, str]]]:
         """Re-measure ``finalists`` interleaved, in one process after the other, checked anew.
 
         Returns the outcome (None where none survived), and why by config key for those that failed the check now.
@@ -173,7 +175,7 @@ class Finals:
             job = RoundsJob(
                 self.problem, self.device, entries, 0, FINAL_ROUNDS, self.seed + 1 + process, check_first=True
             )
-            reply = worker.run(job, ROUNDS_LIMIT_S)
+            reply = yield from reply_in_steps(worker, job, ROUNDS_LIMIT_S)
             worker.kill()
             if not isinstance(reply, Done):
                 self._notice("a process of the final re-measurement ended; its rounds are left out")

@@ -25,6 +25,7 @@ IMPOSSIBLE_SHARE = 0.7
 # Of copies that together are this many times the cache's size, less than half is found in it again.
 _UNCACHED, _READ_SHARE = 4, 0.5
 _MOST_PREPARED = 48
+_KEPT = "desk/"
 _REFERENCE_SHARE = 0.1
 
 
@@ -61,15 +62,20 @@ class GpuDesk:
     @classmethod
     def of(cls, state: WorkerState, problem: Problem, device: Device, seed: int) -> GpuDesk:
         """The desk for ``problem`` of this worker; the one for another problem is cleared away first."""
-        import torch
-
-        name = f"desk/{problem.key}/{seed}"
+        name = f"{_KEPT}{problem.key}/{seed}"
         if name not in state.kept:
-            for other in [n for n in state.kept if n.startswith("desk/")]:
-                del state.kept[other]
-            torch.cuda.empty_cache()
+            cls.clear(state)
         desk: GpuDesk = state.keep(name, lambda: cls(problem, device, seed))
         return desk
+
+    @staticmethod
+    def clear(state: WorkerState) -> None:
+        """Clear away the desks of this worker: the card's memory is free again."""
+        import torch
+
+        for name in [n for n in state.kept if n.startswith(_KEPT)]:
+            del state.kept[name]
+        torch.cuda.empty_cache()
 
     def state(self) -> DeviceState:
         """The card now."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 from tuner.device import ESTIMATED, MEASURED, Device, Stack
-from tuner.errors import MissingError
+from tuner.errors import MissingError, UsageError
 from tuner.funnel import COMPILE_LIMIT_S, INTERPRET_LIMIT_S
+from tuner.gpu_lane import Lane
 from tuner.outcomes import outcome_of
 from tuner.store.location import ENVIRONMENT_VARIABLE as DATABASE_VARIABLE
 from tuner.targets import target as named_target
@@ -29,10 +30,12 @@ INTERPRETING = {"TRITON_INTERPRET": "1"}
 CACHE_MANAGER = "tuner.kernel_cache:CheckedCache"
 
 
-def new_machine(target: str | None, gpu: bool | None, workers: int | None) -> Machine:
+def new_machine(
+    target: str | None, gpu: bool | None, workers: int | None, gpus: Sequence[int] | None = None
+) -> Machine:
     """A machine of this user's workspace, not started yet. Raises ``MissingError`` where Triton is missing."""
     installed_triton()
-    return Machine(Workspace(), target=target, gpu=gpu, workers=workers)
+    return Machine(Workspace(), target=target, gpu=gpu, workers=workers, gpus=gpus)
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,30 @@ class ProbeJob:
         return chosen, current_stack(ESTIMATED, chosen)
 
 
+@dataclass(frozen=True)
+class CardJob:
+    """The UUID of the GPU that a worker sees, empty where nothing tells it."""
+
+    def __call__(self, state: WorkerState) -> str:
+        from tuner.nvml import card_uuid
+
+        return card_uuid()
+
+
+def visible_gpu(environment: Mapping[str, str], index: int) -> str:
+    """What CUDA_VISIBLE_DEVICES must be for a process that sees GPU ``index``, counted as this program counts them.
+
+    Raises ``MissingError`` where fewer are visible here.
+    """
+    visible = environment.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return str(index)
+    names = [name.strip() for name in visible.split(",") if name.strip()]
+    if index >= len(names):
+        raise MissingError(f"there is no GPU {index}: CUDA_VISIBLE_DEVICES={visible} shows {len(names)}")
+    return names[index]
+
+
 def cores() -> int:
     """How many processors this process may use."""
     try:
@@ -71,7 +98,9 @@ class Machine:
 
     ``target`` names the device to work for (None: the GPU here, else ``DEFAULT_TARGET``). ``gpu``: True insists on
     measuring, False never touches a GPU, None measures where the device is here. ``workers`` is the number of compile
-    processes (None: what the cores allow). Raises ``MissingError`` where something needed is not there.
+    processes (None: what the cores allow). ``gpus``: which GPUs of this host measure (None: the one that torch would
+    use), as numbers of those that are visible; they must be the same device. Raises ``MissingError`` where something
+    needed is not there, and ``UsageError`` where GPUs are named twice, or differ, or must not be touched.
     """
 
     def __init__(
@@ -81,11 +110,16 @@ class Machine:
         target: str | None = None,
         gpu: bool | None = None,
         workers: int | None = None,
+        gpus: Sequence[int] | None = None,
     ) -> None:
         if target is not None:
             named_target(target)  # refuse a name that nobody knows before anything is started
+        if gpus is not None:
+            _refuse_gpus(gpus, gpu)
+            gpu = True
         self.workspace = workspace
         self._wanted = (target, gpu)
+        self._gpus = gpus
         self._workers = workers
         self._zygotes: list[Zygote] = []
         self._owned: list[Worker] = []
@@ -112,20 +146,58 @@ class Machine:
     def _start(self) -> None:
         target, gpu = self._wanted
         self._zygote = self._new_zygote({}, "zygote")
-        self.gpu = self.fresh_worker("gpu")
-        reply = self.gpu.run(ProbeJob(target, look_for_gpu=gpu is not False), _PROBE_LIMIT_S)
-        if not isinstance(reply, Done):
-            _, reason = outcome_of(reply, "run")
-            raise MissingError(f"this machine cannot compile kernels: {reason}; `tuner doctor` says what is missing")
+        self.lanes = self._new_lanes()
+        self.gpu = self.lanes[0].worker
         self.device: Device
         self.stack: Stack
-        self.device, self.stack = reply.value
+        self.device, self.stack = self._probe(self.gpu)
+        for lane in self.lanes[1:]:
+            device, _ = self._probe(lane.worker)
+            if device.key != self.device.key:
+                raise UsageError(
+                    f"the GPUs are not the same device: {self.lanes[0].index} is {self.device.name}, {lane.index} is "
+                    f"{device.name}{_difference(self.device, device)}; tune for each alone"
+                )
         if gpu and not self.measures:
             what = f"no {self.device.name}" if target else "no GPU"
             raise MissingError(
                 f"{what} was found here; `tuner doctor` says what is missing, and `tuner tune` estimates without one"
             )
-        self.gpu.busy_seconds = 0.0
+        for lane in self.lanes:
+            if self._gpus is not None:
+                reply = lane.worker.run(CardJob(), _PROBE_LIMIT_S)
+                lane.uuid = reply.value if isinstance(reply, Done) else ""
+            lane.worker.busy_seconds = 0.0
+
+    def _new_lanes(self) -> list[Lane]:
+        if self._gpus is None:
+            return [Lane(self.fresh_worker("gpu"))]
+        alone = len(self._gpus) == 1
+        lanes = []
+        for index in self._gpus:
+            worker = self._new_worker(f"gpu-{index}", visible_gpu(os.environ, index))
+            lanes.append(Lane(worker, index, alone=alone))
+        return lanes
+
+    def _probe(self, worker: Worker) -> tuple[Device, Stack]:
+        target, gpu = self._wanted
+        reply = worker.run(ProbeJob(target, look_for_gpu=gpu is not False), _PROBE_LIMIT_S)
+        if not isinstance(reply, Done):
+            _, reason = outcome_of(reply, "run")
+            raise MissingError(f"this machine cannot compile kernels: {reason}; `tuner doctor` says what is missing")
+        found: tuple[Device, Stack] = reply.value
+        return found
+
+    def lock_names(self) -> list[tuple[str, bool]]:
+        """The locks to hold while timing, in this order, each with whether it may be shared.
+
+        Without named GPUs the device's name, for this program alone. GPUs that are named have a lock each; they share
+        that of the name, so that programs on other GPUs go on and one without named GPUs waits.
+        """
+        if self._gpus is None:
+            return [(self.device.name, False)]
+        own = sorted(f"{self.device.name} {lane.uuid or lane.index}" for lane in self.lanes)
+        return [(self.device.name, True), *((name, False) for name in own)]
 
     def compilers(self) -> Pool[int]:
         """The pool of compile processes. With a GPU one core is left for the process that launches."""
@@ -151,9 +223,14 @@ class Machine:
         self._owned.append(worker)
         return worker
 
-    def fresh_worker(self, name: str) -> Worker:
-        """A worker process of its own (started on its first job)."""
-        worker = Worker(self._zygote, self.workspace.logs / f"{name}.log")
+    def fresh_worker(self, name: str, lane: Lane | None = None) -> Worker:
+        """A worker process of its own (started on its first job), on the GPU of ``lane`` where one is given."""
+        if lane is None or self._gpus is None:
+            return self._new_worker(name, None)
+        return self._new_worker(f"{name}-on-{lane.index}", visible_gpu(os.environ, lane.index))
+
+    def _new_worker(self, name: str, visible: str | None) -> Worker:
+        worker = Worker(self._zygote, self.workspace.logs / f"{name}.log", visible)
         self._owned.append(worker)
         return worker
 
@@ -181,3 +258,22 @@ class Machine:
         for zygote in self._zygotes:
             zygote.close()
         shutil.rmtree(self.workspace.logs, ignore_errors=True)
+
+
+def _refuse_gpus(gpus: Sequence[int], gpu: bool | None) -> None:
+    if gpu is False:
+        raise UsageError("GPUs are named, so they are to measure; leave out --no-gpu")
+    if not gpus or len(set(gpus)) < len(gpus) or min(gpus) < 0:
+        raise UsageError(f"GPUs are numbers from 0 on, each once, such as 0,1; but got {_listed(gpus)}")
+
+
+def _listed(gpus: Iterable[int]) -> str:
+    return ",".join(map(str, gpus)) or "none"
+
+
+def _difference(one: Device, other: Device) -> str:
+    """The limits in which two devices of one name differ, for people."""
+    if one.name != other.name:
+        return ""
+    ours, theirs = one.identity, other.identity
+    return f" too, with another {', '.join(name for name in ours if ours[name] != theirs[name])}"

@@ -62,11 +62,13 @@ class DeviceStateReader:
         self._index = device_index
         self._nvml: ModuleType | None = None
         self._handle: Any = None
+        self._uuid = ""
 
     def __enter__(self) -> DeviceStateReader:
         self._nvml = _start()
         if self._nvml is not None:
             self._handle = _handle(self._nvml, _properties(self._index))
+            self._uuid = card_uuid(self._index)
         return self
 
     def __exit__(
@@ -92,6 +94,7 @@ class DeviceStateReader:
             temperature_c=int(self._ask("nvmlDeviceGetTemperature", library.NVML_TEMPERATURE_GPU)),
             power_w=self._ask("nvmlDeviceGetPowerUsage") / 1000.0,
             throttle_reasons=self._throttle_reasons(),
+            gpu=self._uuid,
         )
 
     def _ask(self, function: str, *arguments: object) -> float:
@@ -107,6 +110,12 @@ class DeviceStateReader:
             self._ask("nvmlDeviceGetCurrentClocksThrottleReasons")
         )
         return tuple(name for bit, name in THROTTLE_REASONS.items() if bits & bit)
+
+
+def card_uuid(index: int | None = None) -> str:
+    """The UUID of the GPU as NVML has it, ``GPU-...``; empty where torch does not tell (or there is no GPU)."""
+    uuid = getattr(_properties(index), "uuid", None)
+    return "" if uuid is None else f"GPU-{uuid}"
 
 
 def _start() -> ModuleType | None:

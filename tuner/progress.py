@@ -6,7 +6,16 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, Self
 
-from tuner.events import Event, FinalistsChosen, Notice, Progress, StudyFinished, StudyStarted, TrialFinished
+from tuner.events import (
+    Event,
+    FinalistsChosen,
+    Notice,
+    OverallProgress,
+    Progress,
+    StudyFinished,
+    StudyStarted,
+    TrialFinished,
+)
 from tuner.terminal import harmless
 from tuner.trial import Outcome
 from tuner.wording import duration_text, gain_text, interval_text, outcomes_text, time_text
@@ -73,10 +82,8 @@ class LiveDisplay:
         from rich.live import Live
 
         self._console = console
-        self._title = ""
-        self._progress: Progress | None = None
-        self._last_failure = ""
-        self._live = Live(console=console, refresh_per_second=4, transient=True, get_renderable=self._panel)
+        self._shown = StudyPanel()
+        self._live = Live(console=console, refresh_per_second=4, transient=True, get_renderable=self._shown.panel)
 
     def __enter__(self) -> Self:
         self._live.start()
@@ -86,17 +93,31 @@ class LiveDisplay:
         self._live.stop()
 
     def __call__(self, event: Event) -> None:
+        self._shown.take(event)
+        if not isinstance(event, Progress | TrialFinished):
+            self._console.print(harmless(event_line(event)), markup=False, highlight=False)
+
+
+class StudyPanel:
+    """What a panel shows of one study."""
+
+    def __init__(self) -> None:
+        self._title = ""
+        self._progress: Progress | None = None
+        self._last_failure = ""
+
+    def take(self, event: Event) -> None:
+        """Show what ``event`` says from now on."""
         if isinstance(event, Progress):
             self._progress = event
         elif isinstance(event, TrialFinished):
             if event.outcome not in (Outcome.TIMED, Outcome.PRUNED):
                 self._last_failure = f"{event.outcome}: {event.config.label}"
-        else:
-            if isinstance(event, StudyStarted):
-                self._title, self._progress, self._last_failure = event.problem.label, None, ""
-            self._console.print(harmless(event_line(event)), markup=False, highlight=False)
+        elif isinstance(event, StudyStarted):
+            self._title, self._progress, self._last_failure = event.problem.label, None, ""
 
-    def _panel(self) -> Panel:
+    def panel(self) -> Panel:
+        """The panel now."""
         from rich.panel import Panel
         from rich.table import Table
         from rich.text import Text
@@ -132,8 +153,13 @@ def progress_line(p: Progress) -> str:
     return "; ".join(words)
 
 
-def event_line(event: StudyStarted | FinalistsChosen | StudyFinished | Notice) -> str:
+def event_line(event: StudyStarted | FinalistsChosen | StudyFinished | Notice | OverallProgress) -> str:
     """The line that an event is worth."""
+    if isinstance(event, OverallProgress):
+        failed = f", {event.failed} of them without a winner" if event.failed else ""
+        left = "" if event.remaining_s is None else f"; {duration_text(event.remaining_s)} left"
+        at = "" if not event.in_front else f"; at {', '.join(problem.label for problem in event.in_front)}"
+        return f"{duration_text(event.elapsed_s)}; {event.done} of {event.problems} problems done{failed}{left}{at}"
     if isinstance(event, StudyStarted):
         word = "continuing" if event.resumed else "tuning"
         size = "a space too large to count" if event.space_size is None else f"{event.space_size} valid configs"

@@ -15,11 +15,12 @@ from tuner.machine import Machine
 from tuner.program import Program
 from tuner.querying import Filters, selection
 from tuner.remeasurement import Advice, Batch, Entry, Remeasurement, Role, advise, ratio_of, roles
-from tuner.session import make_funnel
 from tuner.space import BoundSpace, Space
+from tuner.steps import finish
 from tuner.store.records import KnownTrials, StoredWinner
 from tuner.store.store import Store
-from tuner.study_run import ESTIMATE_INDIFFERENCE
+from tuner.study_end import ESTIMATE_INDIFFERENCE
+from tuner.study_opening import make_funnel
 from tuner.tickets import TicketOffice
 from tuner.trial import Outcome, TrialRecord
 
@@ -143,7 +144,7 @@ class Remeasuring:
         anchor = min(plain or contenders, key=lambda c: c.screen_us)
         finals = Finals(bound.problem, bound.device, self.seed, self._notice)
         workers = [self.machine.fresh_worker(f"remeasure-{n}") for n in range(FINAL_PROCESSES)]
-        outcome, wrong = finals.finals(workers, contenders, anchor)
+        outcome, wrong = finish(finals.finals(workers, contenders, anchor))
         entries = tuple(self._confirmed(bound, t, contenders, outcome, wrong) for t in tried)
         if outcome is None:
             return Batch(entries, "", (), "none of them could be measured", True)

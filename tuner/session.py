@@ -2,49 +2,47 @@
 
 from __future__ import annotations
 
+import math
 import time as clock
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tuner.budget import Budget
+from tuner.compiling import CompileJob
 from tuner.errors import UsageError
-from tuner.evaluating import Candidate
-from tuner.events import Listener, Notice, StudyStarted
-from tuner.funnel import EstimateFunnel, Funnel, GpuFunnel
-from tuner.known import known_trials
+from tuner.events import Listener
+from tuner.gpu_holding import holding_gpu
 from tuner.machine import Machine, new_machine
-from tuner.one_config import refuse_empty
+from tuner.many_studies import ManyStudies, Outcome, Told, Wanted
 from tuner.problem import Problem
-from tuner.protocols import ESTIMATE_PROTOCOL, GRAPH_PROTOCOL
 from tuner.results import TuneResult
-from tuner.search import DEFAULT_SAMPLER, Proposer, check_sampler, make_proposer
-from tuner.search.stopping import StoppingProposer
-from tuner.similar import similar_winners
-from tuner.space import load_space
+from tuner.search import DEFAULT_SAMPLER
+from tuner.space import Space, load_space
 from tuner.store.location import default_url
-from tuner.store.records import StudySpec
 from tuner.store.store import Store
-from tuner.study_run import StudyRun
-from tuner.tickets import TicketOffice
+from tuner.study_opening import OpenStudy, StudyRequest, Way, check_seconds, open_study, way_of
+from tuner.worker.shared_pool import Share, SharedPool
 
 DEFAULT_TRIALS = 200
 
 
 class Session:
-    """Tunes one problem after the other with the same processes, which take seconds to start.
+    """Tunes problems with the same processes, which take seconds to start: one, or many that share them.
 
     Use it as a context manager. ``db``: an SQLAlchemy URL or a path to an SQLite file (None: ``TUNER_DB``, else one
     file in the user's data folder). ``target``: the device to tune for (None: the GPU here, else sm_90). ``gpu``: True
     insists on measuring, False estimates without touching a GPU, None measures where it can. ``workers``: how many
-    processes compile (None: what the cores allow). What is wrong with a name is raised at once; the database is opened
-    and the processes are started by the first study, after its own arguments have been looked at.
+    processes compile (None: what the cores allow). ``gpus``: numbers of the visible GPUs that measure, ``[0, 1]``
+    (None: the one that torch would use). What is wrong with a name is raised at once; the database is opened and the
+    processes are started by the first study, after its own arguments have been looked at.
 
     Raises:
         MissingError: no Triton.
         TargetError: nobody knows ``target``.
+        UsageError: ``gpus`` are no numbers, are named twice, or may not be touched; by the first study: they differ.
     """
 
     def __init__(
@@ -54,9 +52,10 @@ class Session:
         target: str | None = None,
         gpu: bool | None = None,
         workers: int | None = None,
+        gpus: Sequence[int] | None = None,
     ) -> None:
         self._db = db
-        self._machine = new_machine(target, gpu, workers)
+        self._machine = new_machine(target, gpu, workers, gpus)
         self._open = ExitStack()
         self._opened: tuple[Store, Machine] | None = None
 
@@ -82,70 +81,61 @@ class Session:
     ) -> TuneResult:
         """Search for the fastest right config of ``problem``; arguments and errors are those of ``tuner.tune``."""
         started = clock.monotonic()
-        _check_budget(trials, time_s)
-        check_sampler(sampler)
-        if trials is None and time_s is None:
-            trials = DEFAULT_TRIALS
+        request = StudyRequest(space, _trials(trials, time_s), time_s, sampler, seed, early_stop)
         listener = on_event or (lambda event: None)
         chosen = load_space(space or problem.operator)
         store, machine = self._started()
-        bound = chosen.bind(problem, machine.device, gpu=machine.measures, triton_version=machine.stack.triton)
-        refuse_empty(bound)
-        spec = StudySpec(
-            problem=problem,
-            device=machine.device,
-            stack=machine.stack,
-            space_name=problem.operator if space is None else Path(space).stem,
-            space_digest=bound.digest,
-            space_text=chosen.path.read_text(encoding="utf-8"),
-            sampler=sampler,
-            seed=seed,
-            protocol=GRAPH_PROTOCOL if machine.measures else ESTIMATE_PROTOCOL,
-            space_size=bound.size(),
-            max_trials=trials,
-            max_seconds=time_s,
-        )
-        study = store.start_study(spec)
-        office = TicketOffice(bound, machine.workspace, machine.stack.triton)
-        known = known_trials(store, bound, office, spec)
-        proposer: Proposer = make_proposer(
-            bound,
-            sampler=sampler,
-            seed=seed,
-            storage=store.url,
-            study_name=study.optuna_name,
-            known={key: (trial.outcome, trial.value_us) for key, trial in known.items()},
-            similar=similar_winners(store, bound),
-        )
-        if early_stop:
-            proposer = StoppingProposer(proposer, len(known), lambda chance, n: listener(_stopped(chance, n)))
-        listener(
-            StudyStarted(
-                problem=problem,
-                study=study.name,
-                device=machine.device.name,
-                mode=machine.stack.mode,
-                sampler=sampler,
-                space_size=bound.size(),
-                known=len(known),
-                max_trials=trials,
-                max_seconds=time_s,
-                resumed=study.resumed,
-            )
-        )
-        left_out = (f"template {name} is left out: {why}" for name, why in bound.refused.items())
-        for text in (*store.warnings, *left_out):
-            listener(Notice(text))
-        with closing(proposer), holding_gpu(machine, listener):
-            run = StudyRun(
-                store, study, bound, office, proposer,
-                make_funnel(machine, problem, office.candidate(bound.plain()[0]), seed), machine,
-                Budget(None if trials is None else min(trials, bound.size()), time_s, started), seed, known, listener,
-            )  # fmt: skip
-            interrupted = run.run()
-            chance = None if interrupted else proposer.chance_of_better()
-        detail = store.study(study.id)
-        return TuneResult(problem, detail.summary, detail.winner, interrupted, chance)
+        opened = open_study(store, machine, problem, chosen, request, way_of(machine), listener, started)
+        with closing(opened), holding_gpu(machine, listener):
+            return opened.result(opened.run.run())
+
+    def tune_many(
+        self,
+        problems: Sequence[Problem],
+        *,
+        calls: Sequence[int] | None = None,
+        space: str | Path | None = None,
+        trials: int | None = None,
+        time_s: float | None = None,
+        total_s: float | None = None,
+        sampler: str = DEFAULT_SAMPLER,
+        seed: int = 0,
+        early_stop: bool = True,
+        on_event: Told | None = None,
+    ) -> list[Outcome | None]:
+        """Tune ``problems`` with one set of processes: while one is at the GPU, compilers work for the next.
+
+        ``trials`` and ``time_s`` are each problem's, as in ``tune``; ``total_s`` is one budget of seconds for all of
+        them, spent where the sampler expects most of it (``tuner.time_sharing``; then ``time_s`` must be None).
+        ``calls``: how often a program runs each, as ``tuner capture`` counts. With several GPUs each has a study of its
+        own while there are enough. ``on_event`` gets each event with its problem.
+
+        Returns, in order, each problem's result, or the ``StudyFailedError`` of one that no config survived; None where
+        Ctrl-C came first. Raises ``UsageError`` on wrong arguments, and what ``tune`` raises beside that.
+        """
+        started = clock.monotonic()
+        check_seconds(total_s)
+        if total_s is not None and time_s is not None:
+            raise UsageError("give seconds for each problem, or for all of them together, not both")
+        if calls is not None and len(calls) != len(problems):
+            raise UsageError(f"calls must be {len(problems)} numbers, one a problem, but got {len(calls)}")
+        each = _trials(trials, total_s if time_s is None else time_s)
+        request = StudyRequest(space, each, time_s, sampler, seed, early_stop)
+        told = on_event or (lambda problem, event: None)
+        spaces = {name: load_space(space or name) for name in {p.operator for p in problems}}
+        store, machine = self._started()
+        pools = [SharedPool(machine.compilers(), _same_compilation)]
+        if not machine.measures:
+            pools.append(SharedPool(machine.interpreters()))
+        many = ManyStudies(
+            [
+                Wanted(p, _opening(store, machine, p, spaces[p.operator], request, told), calls[i] if calls else None)
+                for i, p in enumerate(problems)
+            ],
+            machine.lanes if machine.measures else (), pools, told, started, total_s,
+        )  # fmt: skip
+        with holding_gpu(machine, lambda event: told(problems[0], event)):
+            return many.run() if problems else []
 
     def _started(self) -> tuple[Store, Machine]:
         if self._opened is None:
@@ -154,38 +144,21 @@ class Session:
         return self._opened
 
 
-def _stopped(chance: float, results: int) -> Notice:
-    return Notice(
-        f"stopped after {results} configs: a better one is left with a chance of {chance:.1%}, says the model; "
-        "--no-early-stop goes on"
-    )
+def _trials(trials: int | None, seconds: float | None) -> int | None:
+    return DEFAULT_TRIALS if trials is None and seconds is None else trials
 
 
-def make_funnel(machine: Machine, problem: Problem, typical: Candidate, seed: int) -> Funnel:
-    """The way of ``machine``'s candidates for ``problem``: to its GPU, or to the interpreter and the estimate.
+def _opening(
+    store: Store, machine: Machine, problem: Problem, space: Space, request: StudyRequest, told: Told
+) -> Callable[[Sequence[Share]], OpenStudy]:
+    """What starts the study of ``problem`` with shares of the pools. Its time begins when it is in front."""
 
-    ``typical``: a candidate of the problem, whose references a GPU computes ahead.
-    """
-    compilers = machine.compilers()
-    if machine.measures:
-        return GpuFunnel(problem, machine.device, compilers, seed, machine.gpu, typical)
-    machine.gpu.kill()  # it has found out what this machine is, and holds memory
-    return EstimateFunnel(problem, machine.device, compilers, seed, machine.interpreters())
+    def opened(shares: Sequence[Share]) -> OpenStudy:
+        way = Way(shares[0], None if machine.measures else shares[1], shares_gpu=True)
+        return open_study(store, machine, problem, space, request, way, partial(told, problem), math.inf)
 
-
-@contextmanager
-def holding_gpu(machine: Machine, listener: Listener) -> Iterator[None]:
-    """Keeps other studies from timing on the GPU of ``machine``; waits for one that is at it."""
-    if not machine.measures:
-        yield
-        return
-    notice = Notice(f"another study is timing on this {machine.device.name}; waiting for it")
-    with machine.workspace.gpu_lock(machine.device.name, lambda: listener(notice)):
-        yield
+    return opened
 
 
-def _check_budget(trials: int | None, time_s: float | None) -> None:
-    if trials is not None and trials < 1:
-        raise UsageError(f"trials must be at least 1, but got {trials}")
-    if time_s is not None and not 0.0 < time_s < float("inf"):
-        raise UsageError(f"the time must be a positive number of seconds, but got {time_s}")
+def _same_compilation(job: object) -> Hashable:
+    return job.same_compilation if isinstance(job, CompileJob) else None

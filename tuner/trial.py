@@ -48,7 +48,8 @@ class CompileReport:
 
     Two configs with one ``binary_hash`` are the same program, and are timed once. ``instructions`` counts machine
     instructions by kind, for the static estimate. ``grid`` is the first kernel's, or, where instructions are counted,
-    that of the first one with matrix instructions, if there is one.
+    that of the first one with matrix instructions, if there is one. ``compilations``: how many kernels the compiler was
+    at, 0 where all were in its cache; None where that was not counted. It says how, not what, and is not stored.
     """
 
     binary_hash: str
@@ -56,10 +57,12 @@ class CompileReport:
     seconds: float
     instructions: tuple[tuple[str, int], ...] = ()
     grid: tuple[int, ...] = ()
+    compilations: int | None = field(default=None, compare=False)
 
     def as_json(self) -> dict[str, object]:
         """Plain data that ``from_json`` reads back."""
-        return {**asdict(self), "instructions": dict(self.instructions)}
+        stored = {name: value for name, value in asdict(self).items() if name != "compilations"}
+        return {**stored, "instructions": dict(self.instructions)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> CompileReport:
@@ -168,17 +171,21 @@ class CheckReport:
 
 @dataclass(frozen=True)
 class DeviceState:
-    """The card at one moment, as NVML reads it: MHz, degrees Celsius, watts, and the throttle reasons in force."""
+    """The card at one moment, as NVML reads it: MHz, degrees Celsius, watts, and the throttle reasons in force.
+
+    ``gpu`` is the card's UUID: which of several GPUs it was; empty where that is not known.
+    """
 
     sm_clock_mhz: int = 0
     memory_clock_mhz: int = 0
     temperature_c: int = 0
     power_w: float = 0.0
     throttle_reasons: tuple[str, ...] = ()
+    gpu: str = ""
 
     def as_json(self) -> dict[str, object]:
-        """Plain data."""
-        return asdict(self)
+        """Plain data; without ``gpu`` where it is not known."""
+        return {name: value for name, value in asdict(self).items() if name != "gpu" or value}
 
 
 @dataclass(frozen=True)

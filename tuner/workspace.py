@@ -68,18 +68,20 @@ class Workspace:
         return path
 
     @contextlib.contextmanager
-    def gpu_lock(self, name: str, on_wait: object = None) -> Iterator[None]:
+    def gpu_lock(self, name: str, on_wait: object = None, *, shared: bool = False) -> Iterator[None]:
         """Hold the GPU ``name`` for timing: two studies at once on one card would disturb each other's times.
 
-        ``on_wait`` is called once, without arguments, where another process holds it.
+        ``on_wait`` is called once, without arguments, where another process holds it. ``shared``: beside others that
+        share it, as programs on several cards of one name do.
         """
+        kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
         locks = self.folder / "locks"
         make_private(locks)
         with (locks / f"{''.join(c if c.isalnum() else '-' for c in name)}.lock").open("a") as handle:
             try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(handle, kind | fcntl.LOCK_NB)
             except BlockingIOError:
                 if callable(on_wait):
                     on_wait()
-                fcntl.flock(handle, fcntl.LOCK_EX)
+                fcntl.flock(handle, kind)
             yield

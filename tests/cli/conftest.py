@@ -18,6 +18,7 @@ from tuner.cli import run
 from tuner.config import Config
 from tuner.deciding import RatioInterval
 from tuner.device import Device, Stack
+from tuner.errors import StudyFailedError
 from tuner.operators import get
 from tuner.querying import QueryResult
 from tuner.regression.effect import Effect
@@ -254,6 +255,16 @@ def api(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
         def __init__(self, **machine: Any) -> None:
             super().__init__(self)
             self.tune = partial(tune, **machine)
+
+        def tune_many(self, problems: Any, *, calls: Any, on_event: Any, **arguments: Any) -> list[Any]:
+            """One after the other, without a stop where one fails or Ctrl-C comes."""
+            outcomes: list[Any] = []
+            for problem in problems:
+                try:
+                    outcomes.append(self.tune(problem, **arguments, on_event=partial(on_event, problem)))
+                except StudyFailedError as error:
+                    outcomes.append(error)
+            return outcomes
 
     monkeypatch.setattr("tuner.session.Session", FakeSession)
     return fake

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tuner.cli import EXIT_INTERRUPTED, options
-from tuner.cli.budget import read_seconds, read_trials
+from tuner.cli.budget import read_gpus, read_seconds, read_trials
 from tuner.cli.output import answer_only, err, note, plain, print_json, say
 from tuner.cli.problem_arguments import read_problem, the_operator
 from tuner.errors import StudyFailedError, UsageError
@@ -43,6 +43,15 @@ def tune(
             "--time", metavar="TIME", help="Search a problem for at most 90, 90s, 5m or 1h.", show_default=False
         ),
     ] = None,
+    total_time: Annotated[
+        str | None,
+        typer.Option(
+            "--total-time",
+            metavar="TIME",
+            help="With --problems: all of them share this time; it goes where most is expected.",
+            show_default=False,
+        ),
+    ] = None,
     sampler: Annotated[
         str, typer.Option("--sampler", metavar="NAME", help=f"One of {', '.join(SAMPLERS)}.")
     ] = DEFAULT_SAMPLER,
@@ -58,6 +67,12 @@ def tune(
             "--gpu/--no-gpu",
             help="Insist on a GPU, or estimate without one. Default: a GPU where there is one.",
             show_default=False,
+        ),
+    ] = None,
+    gpus: Annotated[
+        str | None,
+        typer.Option(
+            "--gpus", metavar="N,...", help="Measure on these GPUs of this host, such as 0,1.", show_default=False
         ),
     ] = None,
     workers: Annotated[
@@ -77,6 +92,7 @@ def tune(
       tuner tune attention_fwd --shape batch=4,heads=32,kv_heads=8,q_len=4096,kv_len=4096,head_dim=128 \\
           --dtype bf16 --causal --time 60
       tuner tune --problems problems.yaml --trials 200
+      tuner tune --problems problems.yaml --total-time 10m --gpus 0,1
     """
     check_sampler(sampler)
     arguments: dict[str, Any] = {
@@ -91,20 +107,30 @@ def tune(
         "gpu": gpu,
         "workers": workers,
     }
+    if gpus is not None:
+        arguments["gpus"] = read_gpus(gpus)
+    calls = None
     if problems is not None:
         if operator or named or shape or dtype or option or causal is not None or scale is not None:
             raise UsageError("--problems says what to tune; leave out the operator, --shape, --dtype and options")
         from tuner.problems_file import load_problems
 
-        wanted = [request.problem for request in load_problems(problems)]
+        requests = load_problems(problems)
+        wanted = [request.problem for request in requests]
+        calls = [request.count for request in requests] if any(request.count > 1 for request in requests) else None
     elif operator is None and named is None:
         raise UsageError("what is to be tuned? Give an operator with --shape and --dtype, or --problems FILE")
     else:
         wanted = [read_problem(the_operator(operator, named), shape, dtype, causal, scale, option)]
 
+    if total_time is not None:
+        if problems is None or time is not None:
+            raise UsageError("--total-time is for all of --problems together, in place of --time")
+        arguments["total_s"] = read_seconds(total_time, "--total-time")
+
     run = _Run()
     with answer_only(json):
-        run.tune_all(wanted, arguments)
+        run.tune_all(wanted, arguments, calls)
     if json:
         print_json(run.answers if problems is not None else run.answers[0])
     else:
@@ -123,40 +149,58 @@ class _Run:
     exit_code: int = 0
     _best: tuple[str, float | None, bool] = ("", None, False)
 
-    def tune_all(self, problems: list[Problem], arguments: dict[str, Any]) -> None:
-        """Each problem in turn. One that no config survives does not stop the others; Ctrl-C does."""
+    def tune_all(self, problems: list[Problem], arguments: dict[str, Any], calls: list[int] | None) -> None:
+        """Tune them. One that no config survives does not stop the others; Ctrl-C does."""
         from tuner.session import Session
 
-        machine = {name: arguments.pop(name) for name in ("db", "target", "gpu", "workers")}
+        machine = {
+            name: arguments.pop(name) for name in ("db", "target", "gpu", "workers", "gpus") if name in arguments
+        }
         with Session(**machine) as session:
-            self._tune_in(session, problems, arguments)
+            if len(problems) == 1 and "total_s" not in arguments:
+                self._tune_one(session, problems[0], arguments)
+            else:
+                self._tune_many(session, problems, arguments, calls)
 
-    def _tune_in(self, session: Session, problems: list[Problem], arguments: dict[str, Any]) -> None:
+    def _tune_one(self, session: Session, problem: Problem, arguments: dict[str, Any]) -> None:
         from tuner.progress import make_display
 
-        for problem in problems:
-            self._best = ("", None, False)
-            try:
-                with make_display(err()) as display:
+        try:
+            with make_display(err()) as display:
 
-                    def listen(event: Event, display: Any = display) -> None:
-                        self._remember(event)
-                        display(event)
+                def listen(event: Event) -> None:
+                    self._remember(event)
+                    display(event)
 
-                    result = session.tune(problem, **arguments, on_event=listen)
-            except StudyFailedError as error:
-                note(f"error: {error}")
-                self.answers.append({"problem": plain(problem), "error": str(error)})
-                self.exit_code = error.exit_code
-                continue
-            except KeyboardInterrupt:
-                self._interrupted(problem)
-                return
-            self.results.append(result)
-            self.answers.append(answer(result))
-            if result.interrupted:
-                self.exit_code = EXIT_INTERRUPTED
-                return
+                self._take(problem, session.tune(problem, **arguments, on_event=listen))
+        except StudyFailedError as error:
+            self._take(problem, error)
+        except KeyboardInterrupt:
+            self._interrupted(problem)
+
+    def _tune_many(
+        self, session: Session, problems: list[Problem], arguments: dict[str, Any], calls: list[int] | None
+    ) -> None:
+        from tuner.progress_many import make_many_display
+
+        with make_many_display(err()) as display:
+            outcomes = session.tune_many(problems, calls=calls, **arguments, on_event=display)
+        for problem, outcome in zip(problems, outcomes, strict=True):
+            if outcome is not None:
+                self._take(problem, outcome)
+        if any(outcome is None for outcome in outcomes):
+            self.exit_code = EXIT_INTERRUPTED
+
+    def _take(self, problem: Problem, outcome: TuneResult | StudyFailedError) -> None:
+        if isinstance(outcome, StudyFailedError):
+            note(f"error: {outcome}")
+            self.answers.append({"problem": plain(problem), "error": str(outcome)})
+            self.exit_code = self.exit_code or outcome.exit_code
+            return
+        self.results.append(outcome)
+        self.answers.append(answer(outcome))
+        if outcome.interrupted:
+            self.exit_code = EXIT_INTERRUPTED
 
     def _remember(self, event: Event) -> None:
         if isinstance(event, Progress) and event.best_us is not None:

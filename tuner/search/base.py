@@ -103,6 +103,13 @@ class Proposer(Protocol):
         """
         ...
 
+    def expected_gain(self) -> float | None:
+        """What the config proposed last was expected to gain over the best: a share of the best time, 0.01 is 1 %.
+
+        None where no model proposed it.
+        """
+        ...
+
     def close(self) -> None:
         """Ends its connections to the storage. It cannot be used afterwards."""
         ...

@@ -95,6 +95,11 @@ class FiniteSampler(BaseSampler):
     def reseed_rng(self) -> None:
         """Does nothing: Optuna calls it for parallel ``optimize`` only, and here a seed decides the proposals."""
 
+    @property
+    def expected_gain(self) -> float | None:
+        """See ``Proposer.expected_gain``."""
+        return self._chooser.expected_gain
+
     def chance_of_better(self, study: Study) -> float:
         """How likely it is, says the model, that a row is left that is 1 % faster than the best or more: 0 to 1."""
         seen, free = self._seen(study, -1)

@@ -147,6 +147,10 @@ class OptunaProposer:
             return None
         return self._own.chance_of_better(self._study)
 
+    def expected_gain(self) -> float | None:
+        """See ``Proposer.expected_gain``."""
+        return None if self._own is None else self._own.expected_gain
+
     def close(self) -> None:
         """See ``Proposer.close``."""
         self._log.close()

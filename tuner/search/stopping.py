@@ -59,6 +59,10 @@ class StoppingProposer:
         """See ``Proposer.chance_of_better``."""
         return self._inner.chance_of_better()
 
+    def expected_gain(self) -> float | None:
+        """See ``Proposer.expected_gain``."""
+        return self._inner.expected_gain()
+
     def close(self) -> None:
         """See ``Proposer.close``."""
         self._inner.close()

@@ -3,15 +3,50 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from tuner.worker.messages import Died, Reply
 from tuner.worker.process import Job, Worker
 from tuner.worker.zygote import Zygote
 
 Key = TypeVar("Key", bound=Hashable)
+
+
+class JobQueue(Protocol):
+    """What a funnel needs of a pool: a pool itself has it, and so has a share of one (``tuner.worker.shared_pool``)."""
+
+    @property
+    def size(self) -> int:
+        """How many workers there are."""
+        ...
+
+    @property
+    def waiting(self) -> int:
+        """Jobs that no worker has taken yet."""
+        ...
+
+    @property
+    def running(self) -> int:
+        """Jobs that a worker is at."""
+        ...
+
+    def submit(self, key: int, job: Job) -> None:
+        """Queue ``job``; its reply comes out of ``poll`` under ``key``."""
+        ...
+
+    def busy_workers(self) -> list[Worker]:
+        """The workers to wait on."""
+        ...
+
+    def poll(self) -> list[tuple[int, Reply]]:
+        """Replies that have come in since the last call."""
+        ...
+
+    def abandon(self) -> None:
+        """Forget every job: no reply comes of them any more. A worker that is at one is killed."""
+        ...
 
 
 class Pool(Generic[Key]):
@@ -78,11 +113,16 @@ class Pool(Generic[Key]):
 
     def abandon(self) -> None:
         """Forget every job: no reply comes of them any more. A worker that is at one is killed."""
-        self._queue.clear()
-        self._running.clear()
-        self._again.clear()
-        for worker in self.busy_workers():
-            worker.kill()
+        self.forget([*(key for key, _ in self._queue), *(key for key, _ in self._running.values())])
+
+    def forget(self, keys: Iterable[Key]) -> None:
+        """Forget the jobs of these keys: no reply comes of them any more. A worker that is at one is killed."""
+        gone = set(keys)
+        self._queue = deque(entry for entry in self._queue if entry[0] not in gone)
+        self._again -= gone
+        for place in [place for place, (key, _) in self._running.items() if key in gone]:
+            del self._running[place]
+            self._workers[place].kill()
 
     def close(self) -> None:
         """Forget every job and kill every worker."""

@@ -7,7 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -20,15 +20,32 @@ Job = Callable[[WorkerState], Any]
 _LOG_TAIL_BYTES = 4000
 
 
+@dataclass(frozen=True)
+class OnGpu:
+    """Runs ``job`` where the only GPU to be seen is ``visible``, as CUDA_VISIBLE_DEVICES names it.
+
+    CUDA reads the name once, so all jobs of a process have the same.
+    """
+
+    visible: str
+    job: Job
+
+    def __call__(self, state: WorkerState) -> Any:
+        os.environ["CUDA_VISIBLE_DEVICES"] = self.visible
+        return self.job(state)
+
+
 class Worker:
     """A worker of ``zygote``. It is started on the first job, and again after it died.
 
     ``send`` gives it a job, ``poll`` returns the reply when there is one; in between, ``fileno`` can be waited on.
+    ``visible``: the only GPU that its processes see, as CUDA_VISIBLE_DEVICES names it (None: what this one sees).
     """
 
-    def __init__(self, zygote: Zygote, log: Path) -> None:
+    def __init__(self, zygote: Zygote, log: Path, visible: str | None = None) -> None:
         self._zygote = zygote
         self._log = log
+        self._visible = visible
         self._connection: Connection | None = None
         self._process_id = 0
         self._deadline = float("inf")
@@ -56,6 +73,8 @@ class Worker:
     def send(self, job: Job, limit_s: float) -> None:
         """Give it ``job``; after ``limit_s`` seconds it is killed and the reply is ``Died(timed_out=True)``."""
         assert not self.busy, "a worker takes one job at a time"
+        if self._visible is not None:
+            job = OnGpu(self._visible, job)
         for attempt in (1, 2):
             if self._connection is None:
                 self._connection, self._process_id = self._zygote.spawn(self._log)
