@@ -53,6 +53,16 @@ def test_one_that_writes_nothing_over_the_right_answer_in_whole_numbers(card, dt
     x = torch.tensor([0, 1, 1, 0]).to(dtype)
     block, why = chosen(card, launch, (x, x, x.clone(), 4), reference=either)
     assert block == RIGHT and "4 of 4 elements" in why
+    assert why.endswith("4 elements are not written; where it keeps what is there, the reference has to read it")
+
+
+def test_one_that_leaves_out_a_part_of_a_strided_output(card):
+    def wrong(x_ptr, y_ptr, out_ptr):
+        torch.add(x_ptr[:3], y_ptr[:3], out=out_ptr[:3])
+
+    args = (torch.ones(4), torch.ones(4), torch.full((8,), 2.0)[::2], 4)
+    block, why = chosen(card, adding(wrong), args, reference=plus)
+    assert block == RIGHT and "1 elements are not written" in why
 
 
 def test_one_that_is_off_by_one_beyond_what_doubles_tell_apart(card):

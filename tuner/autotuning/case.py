@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from tuner.autotuning.arguments import base_tensor
 from tuner.autotuning.asking import Reference, wide
 from tuner.autotuning.bounds import Tolerance, bounds
 from tuner.autotuning.copies import Contents
-from tuner.autotuning.untouched import overlap
+from tuner.autotuning.untouched import bits, overlap
 from tuner.comparison import Comparison, Verdict, read_back
 from tuner.operators.reference import OutputReference
 
@@ -74,7 +75,20 @@ class Case:
             reference = OutputReference(exact, self._bounds[name], has_nan=bool(exact.isnan().any()))
             comparisons.append(Comparison(name, reference, got, generic=False))
         read_back([], comparisons)
-        return [comparison.verdict() for comparison in comparisons]
+        return [self._explained(comparison.verdict(), named) for comparison in comparisons]
+
+    def _explained(self, verdict: Verdict, named: Mapping[str, Any]) -> Verdict:
+        """With how much of the output still holds what was put there."""
+        if not verdict.reason or verdict.output not in self.pure:
+            return verdict
+        got = base_tensor(named[verdict.output])
+        wrong = torch.empty_like(got)
+        _fill(wrong, _wrong(self.expected[verdict.output], got.dtype))
+        left = int((bits(got) == bits(wrong)).sum())
+        if not left:
+            return verdict
+        said = f"{left} elements are not written; where it keeps what is there, the reference has to read it"
+        return replace(verdict, reason=f"{verdict.reason}; {said}")
 
     def _is_pure(self, reference: Reference, named: Mapping[str, Any], name: str) -> bool:
         tensor = base_tensor(named[name])

@@ -32,7 +32,7 @@ def _changed_in(lying: Mapping[str, torch.Tensor], before: Any, now: Any, may_ch
         for tensor in allowed:
             if tensor.numel():
                 # As it was: what is left different is what lies outside of it.
-                _bits(placed_on(now, tensor)).copy_(_bits(placed_on(before, tensor)))
+                bits(placed_on(now, tensor)).copy_(bits(placed_on(before, tensor)))
     if torch.equal(_bytes(now), _bytes(before)):
         return ""
     differ = [name for name, tensor in lying.items() if name not in may_change and not _same(tensor, before, now)]
@@ -50,8 +50,8 @@ def overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
         return False
     (storage,) = mine.values()
     marks = torch.zeros(storage.nbytes(), dtype=torch.uint8, device=one.device)
-    _bits(placed_on(marks.untyped_storage(), one)).fill_(1)
-    return bool(_bits(placed_on(marks.untyped_storage(), other)).ne(0).any())
+    bits(placed_on(marks.untyped_storage(), one)).fill_(1)
+    return bool(bits(placed_on(marks.untyped_storage(), other)).ne(0).any())
 
 
 def _is_all_of(tensor: torch.Tensor, storage: Any) -> bool:
@@ -59,7 +59,7 @@ def _is_all_of(tensor: torch.Tensor, storage: Any) -> bool:
 
 
 def _same(tensor: torch.Tensor, before: Any, now: Any) -> bool:
-    return torch.equal(_bits(placed_on(now, tensor)), _bits(placed_on(before, tensor)))
+    return torch.equal(bits(placed_on(now, tensor)), bits(placed_on(before, tensor)))
 
 
 def _bytes(storage: Any) -> torch.Tensor:
@@ -69,7 +69,7 @@ def _bytes(storage: Any) -> torch.Tensor:
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
+def bits(tensor: torch.Tensor) -> torch.Tensor:
     """The same memory as whole numbers, every element once: where a stride is 0 there is one element for all."""
     once = tensor[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in tensor.stride())]
     if once.is_complex():
