@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from tests.mutation.attention_templates import attention
 from tests.mutation.cross_entropy_bwd_mutants import gradient
 from tests.mutation.cross_entropy_mutants import cross_entropy
+from tests.mutation.gluon_bugs import GLUON
 from tests.mutation.mutant import Mutant, mutant
 from tests.mutation.rewriting import Change
 from tests.mutation.softmax_templates import LOAD, softmax
 
 _TOO_LARGE = "shows in a tensor of more than 2^31 elements, which takes hours in the interpreter"
 _WAITS = "the programs of the template wait for one another, and the interpreter runs them one after the other"
+_GLUON = "the interpreter runs no Gluon; tests/gpu has them checked on a GPU"
 _EXACT = "the interpreter takes every product in fp32, whatever it is told"
 _COOPERATIVE = ("cooperative",)
 # Templates of the other operators over rows whose programs walk over them.
@@ -91,6 +93,7 @@ NOT_RUN: Mapping[str, tuple[Mutant, ...]] = {
             dtypes=("fp32",),
         ),
     ),
+    _GLUON: GLUON,
     _WAITS: (
         softmax(
             "parts_added_without_their_maxima",
