@@ -22,7 +22,8 @@ class PlannedCheck:
     ``repeat``: launch more than once, into outputs that held different values, and ask for the same bits. ``thorough``:
     on a GPU also with warm caches, as a CUDA graph and on another stream, and of a large output its invariant.
     ``full_size``: at the tuned shape, where a launch is dear: without the graph and the other stream, which show no
-    more there than at a small shape. ``strided``: the tensors are views of another layout.
+    more there than at a small shape. ``strided``: the tensors are views of another layout. ``backwards``: launched in
+    the interpreter, once, with the last program first.
     """
 
     problem: Problem
@@ -32,11 +33,13 @@ class PlannedCheck:
     thorough: bool = False
     strided: bool = False
     full_size: bool = False
+    backwards: bool = False
 
     @property
     def name(self) -> str:
         """The family, and how its tensors lie where that is not as usual."""
-        return f"{self.family} (strided)" if self.strided else self.family
+        how = [*(["strided"] if self.strided else []), *(["last program first"] if self.backwards else [])]
+        return f"{self.family} ({', '.join(how)})" if how else self.family
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,8 @@ def plan(
     *,
     full_size: bool,
 ) -> CheckPlan:
-    """Every family on the main small problem, a few on the other small ones, and with ``full_size`` on ``problem``.
+    """Every family on the main small problem, a few on the other small ones, and with ``full_size`` on ``problem``,
+    else the first on what stands in for that.
 
     ``tiles`` and ``max_tiles``: as ``Operator.check_problems``. ``profile`` is the config's at ``problem``. With
     ``full_size`` (on a GPU) the small problems keep the launch's specialisation; without it (in the interpreter) they
@@ -95,10 +99,17 @@ def plan(
             # The interpreter runs one program after the other, so one repetition shows what many would.
             first = place == 0 and family == families[0]
             checks.append(PlannedCheck(at, family, there, repeat=full_size or first, thorough=first))
-        # The first shape has one batch, and in the interpreter one head, of whose strides nothing is seen.
-        strided = place == 0 or (place == len(small) - 1 and at.sizes.get("batch", 1) > 1)
+        # The first shape has one batch, and in the interpreter, where one of the stand-ins shows it, one head.
+        strided = place == 0 or (full_size and place == len(small) - 1 and at.sizes.get("batch", 1) > 1)
         if strided and operator.strides(at, same_binary=full_size):
             checks.append(PlannedCheck(at, families[0], there, repeat=False, strided=True))
+    if not full_size:
+        stand_ins = operator.stand_ins(problem, tiles, max_tiles)
+        for at in stand_ins:
+            there, crowded = profile_at(operator, at, problem, tiles, profile), at == stand_ins[-1]
+            strided = crowded and bool(operator.strides(at, same_binary=False))
+            check = PlannedCheck(at, operator.families(at)[0], there, repeat=False, strided=strided, backwards=crowded)
+            checks.append(check)
     if full_size:
         chosen = operator.full_size_families or operator.families(problem)
         for family in chosen:

@@ -15,7 +15,19 @@ import torch
 from tuner.check_plan import PlannedCheck
 from tuner.comparison import Comparison, JoinedComparison, Verdict, read_back
 from tuner.guarded import GuardedInputs, GuardedOutputs, Inputs, UnguardedInputs, bits
-from tuner.launches import AT_FULL_SIZE, ONCE, THOROUGHLY, TWICE, Condition, Gpu, Launcher, Run, place_of
+from tuner.launches import (
+    AT_FULL_SIZE,
+    INTERPRETED,
+    ONCE,
+    ONCE_BACKWARDS,
+    THOROUGHLY,
+    TWICE,
+    Condition,
+    Gpu,
+    Launcher,
+    Run,
+    place_of,
+)
 from tuner.operators.base import Operator
 from tuner.operators.reference import OutputReference, Reference
 from tuner.operators.variation import NONE, Variation
@@ -100,11 +112,15 @@ class FamilyCheck:
     def _conditions(self, reference: Reference) -> tuple[Condition, ...]:
         """How to launch. Where NaN belongs, always twice: else one that was written looks like one that was left."""
         planned = self.planned
+        if planned.backwards:
+            return ONCE_BACKWARDS
         if not planned.repeat and not reference.joined.has_nan:
             return ONCE
         outputs = self.operator.output_specs(planned.problem).values()
         many = sum(4 * math.prod(spec.shape) for spec in outputs) > _MANY_OUTPUTS
-        if self.gpu is None or not planned.thorough or many:
+        if self.gpu is None:
+            return INTERPRETED
+        if not planned.thorough or many:
             return TWICE
         return AT_FULL_SIZE if planned.full_size else THOROUGHLY
 

@@ -1,6 +1,7 @@
 """Under which conditions a candidate is launched: whatever they are, the outputs must be the same.
 
-Everywhere: a first launch; and one into outputs that held other values, on inputs at another address. On a GPU as well:
+Everywhere: a first launch; and one into outputs that held other values, on inputs at another address, in the
+interpreter with the programs in the opposite order. On a GPU as well:
 with what it reads in the L2 cache and out of it, replayed as a CUDA graph, and on a stream of its own, where all that
 it reads is written just before. A launch on another stream or device than the current ones would meet stale inputs
 there, and have its outputs written over.
@@ -18,6 +19,7 @@ import torch
 
 from tuner.guarded import GuardedOutputs, Inputs
 from tuner.poisoned_allocations import PoisonedAllocations
+from tuner.program_order import last_program_first
 
 _DELAY_CYCLES = 500_000  # about a quarter of a millisecond, for the host to enqueue a launch meanwhile
 _FLUSH_FACTOR = 2
@@ -33,10 +35,14 @@ class Condition(StrEnum):
     WARM = "a launch with warm caches"
     REPLAYED = "the replay of a CUDA graph"
     OTHER_STREAM = "a launch on a stream of its own"
+    BACKWARDS = "a launch with the last program first"
+    MOVED_BACKWARDS = "a launch on inputs at another address, with the last program first,"
 
 
 ONCE = (Condition.FIRST,)
 TWICE = (Condition.FIRST, Condition.MOVED)
+INTERPRETED = (Condition.FIRST, Condition.MOVED_BACKWARDS)
+ONCE_BACKWARDS = (Condition.BACKWARDS,)
 AT_FULL_SIZE = (Condition.FIRST, Condition.WARM, Condition.MOVED)
 THOROUGHLY = (*AT_FULL_SIZE, Condition.REPLAYED, Condition.OTHER_STREAM)
 
@@ -163,7 +169,10 @@ class Launcher:
             prepare()
             call()
 
-        if gpu is None:
+        if condition in (Condition.BACKWARDS, Condition.MOVED_BACKWARDS):
+            with last_program_first():
+                prepare_and_call()
+        elif gpu is None:
             prepare_and_call()
         elif condition is Condition.REPLAYED:
             inputs.wipe(place)
@@ -196,4 +205,4 @@ class Launcher:
 
 def place_of(condition: Condition) -> int:
     """Which of two places the inputs of such a launch lie in."""
-    return int(condition in (Condition.MOVED, Condition.OTHER_STREAM))
+    return int(condition in (Condition.MOVED, Condition.OTHER_STREAM, Condition.MOVED_BACKWARDS))

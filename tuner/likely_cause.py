@@ -24,6 +24,11 @@ _BY_REASON = (
     ("by a launch on a stream of its own", "work on another stream than the current one"),
     ("never written", "a grid or a store's mask that leaves elements out"),
     ("the replay of a CUDA graph gave other bits", "something that the host reads from the inputs before it launches"),
+    (
+        "with the last program first, gave other bits",
+        "a program that reads what another has written, scratch that is read before it is written, or a result kept by "
+        "address",
+    ),
     ("at another address gave other bits", "scratch that is read before it is written, or a result kept by address"),
     ("gave other bits", "a race: memory is read or written in no order; with atomics, declare `atomics: true`"),
     ("was changed", "the kernel writes into its input, or past the end of an output"),
@@ -73,6 +78,8 @@ class Suspect:
     def _from_reason(self) -> list[str]:
         reason, family = self.failed.reason, self.failed.family
         said = []
+        if "last program first" in family:
+            said.append("many programs: fewer are launched than there is work, or one reads what another has written")
         if "strided" in family:
             said.append("right on contiguous tensors: strides are not used, or one tensor's for another's")
         if "NaN" in reason or "infinite" in reason:

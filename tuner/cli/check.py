@@ -24,7 +24,7 @@ Tiles = Annotated[
     typer.Option(
         "--tiles",
         metavar="NAME=N,...",
-        help="With --file: elements a tile, as in q_len=128,kv_len=64. Default: its TILES, else read off its block sizes.",
+        help="With --file: elements a tile, as in q_len=128,kv_len=64. Default: its TILES, else its block sizes.",
         show_default=False,
     ),
 ]

@@ -157,6 +157,14 @@ class AttentionDecode(AttentionForward):
         shapes = decode_problems(problem.sizes, tiles, max_tiles, same_binary)
         return tuple(self.problem(shape, problem.dtype, problem.settings) for shape in shapes)
 
+    def stand_ins(
+        self, problem: Problem, tiles: Mapping[str, int], max_tiles: Mapping[str, int]
+    ) -> tuple[Problem, ...]:
+        from tuner.operators.stand_ins import decode_stand_ins
+
+        shapes = decode_stand_ins(problem.sizes, tiles)
+        return tuple(self.problem(shape, problem.dtype, problem.settings) for shape in shapes)
+
     def self_check(self, problem: Problem) -> str:
         from tuner.operators.decode_self_check import decode_self_check
 

@@ -239,6 +239,14 @@ class AttentionForward(Operator):
             for place, shape in enumerate(shapes)
         )
 
+    def stand_ins(
+        self, problem: Problem, tiles: Mapping[str, int], max_tiles: Mapping[str, int]
+    ) -> tuple[Problem, ...]:
+        from tuner.operators.stand_ins import attention_stand_ins
+
+        shapes = attention_stand_ins(problem.sizes, tiles)
+        return tuple(self.problem(shape, problem.dtype, problem.settings) for shape in shapes)
+
     def self_check(self, problem: Problem) -> str:
         from tuner.operators.self_checks import attention_self_check
 

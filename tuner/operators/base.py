@@ -315,6 +315,13 @@ class Operator(ABC):
         is checked; without it the problems are as small as they can be, for the interpreter.
         """
 
+    def stand_ins(
+        self, problem: Problem, tiles: Mapping[str, int], max_tiles: Mapping[str, int]
+    ) -> tuple[Problem, ...]:
+        """Further shapes for the interpreter, where ``problem`` is never run, with something of its size each
+        (``tuner.operators.stand_ins``). The last one has many programs."""
+        return ()
+
     @abstractmethod
     def self_check(self, problem: Problem) -> str:
         """Source text of the ``if __name__ == "__main__":`` block of a standalone file of this operator.

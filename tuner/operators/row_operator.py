@@ -109,6 +109,20 @@ class RowOperator(Operator):
         shapes = softmax_problems(problem.sizes, tiles, max_tiles, same_binary)
         return tuple(self.problem(shape, problem.dtype, problem.settings) for shape in shapes)
 
+    def stand_ins(
+        self, problem: Problem, tiles: Mapping[str, int], max_tiles: Mapping[str, int]
+    ) -> tuple[Problem, ...]:
+        """Few rows of the tuned length, where no small problem has them; and many rows of the shortest one's."""
+        from tuner.operators.stand_ins import crowd
+
+        sizes, small = problem.sizes, self.check_problems(problem, tiles, max_tiles, same_binary=False)
+        shortest = min(small, key=lambda at: at.sizes["cols"]).sizes
+        shapes = [{**shortest, "rows": crowd(sizes["rows"])}]
+        if all(at.sizes["cols"] != sizes["cols"] for at in small):
+            few = {**sizes, "rows": min(3, sizes["rows"])}
+            shapes.insert(0, few | ({"k": shortest["k"]} if "k" in sizes else {}))
+        return tuple(self.problem(shape, problem.dtype, problem.settings) for shape in shapes)
+
     @staticmethod
     def elements(problem: Problem) -> int:
         """Elements of one matrix, those between its rows not counted."""

@@ -169,12 +169,13 @@ def small_heads(heads: int, kv_heads: int, same_binary: bool, most: int = 2) -> 
 
 
 def several_groups(heads: int, kv_heads: int, same_binary: bool) -> tuple[int, int]:
-    """Several whole groups of heads: up to 4, and 16 heads, but two where there are two, however large a group is."""
+    """Several whole groups of heads: up to 4 and 16 heads, but two where there are two, however large a group is."""
     if same_binary:
         return small_heads(heads, kv_heads, same_binary, most=4)
     group = heads // kv_heads
-    few = min(kv_heads, max(2, min(4, _GROUPED_HEADS // group)))
-    return few * group, few
+    few = max(2, min(4, _GROUPED_HEADS // group))
+    few -= few > 2 and (few - kv_heads) % 2  # as even or odd as tuned
+    return min(kv_heads, few) * group, min(kv_heads, few)
 
 
 def _stride(cols: int, gap: int, row_stride: int) -> int:
