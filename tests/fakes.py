@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -111,6 +111,10 @@ class FakeCompilers:
 
     def abandon(self) -> None:
         self._replies.clear()
+
+    def forget(self, keys: Iterable[Hashable]) -> None:
+        gone = set(keys)
+        self._replies = [reply for reply in self._replies if reply[0] not in gone]
 
 
 def evaluating(answers: Callable[[EvaluateJob], Reply | None]) -> Callable[[Any], Reply | None]:

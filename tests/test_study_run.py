@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.engine_jobs import PROBLEM
-from tests.fakes import FakeCompilers, FakeWorker, rounds, timed, wrong
+from tests.fakes import FakeCompilers
+from tests.played import DEVICE, SPACE, STACK, FakeMachine, Played, binary_of
 from tuner.budget import Budget
-from tuner.compiling import CompileJob
-from tuner.device import MEASURED, Stack
 from tuner.errors import StudyFailedError
-from tuner.evaluating import EvaluateJob, Evaluation, RoundsJob, SetUpJob
+from tuner.evaluating import EvaluateJob, RoundsJob, SetUpJob
 from tuner.events import Event, FinalistsChosen, Progress, Stage, StudyFinished, TrialFinished
 from tuner.gpu_funnel import GpuFunnel
 from tuner.gpu_lane import Lane
@@ -26,80 +25,10 @@ from tuner.store.records import StoredTrial, StudyDetail, StudySpec
 from tuner.store.store import Store
 from tuner.study_end import StudyPlace
 from tuner.study_run import StudyRun
-from tuner.targets import target
 from tuner.tickets import TicketOffice
 from tuner.trial import Outcome
 from tuner.worker.messages import Died, Done, Reply
 from tuner.workspace import Workspace
-
-DEVICE = target("h200")
-STACK = Stack(MEASURED, "3.9.0", "2.13.0", "ptxas 13.0", "580.1", "13.0")
-SPACE = """\
-operator: softmax
-templates:
-  faults:
-    source: {source}
-    switches:
-      FAULT: [none, wrong]
-    parameters:
-      IGNORED: {ignored}
-      PROGRAMS_PER_SM: [1]
-      num_warps: {warps}
-    derived:
-      BLOCK_COLS: next_power_of_2(cols)
-      NUM_PROGRAMS: min(rows, sms * PROGRAMS_PER_SM)
-    tiles: {{cols: BLOCK_COLS}}
-    precision: {{tiles: {rescales}}}
-    plain: {{FAULT: none, IGNORED: {plain}, PROGRAMS_PER_SM: 1, num_warps: 1}}
-"""
-
-
-@dataclass
-class Played:
-    """A GPU on which a config takes ``us[num_warps]``; switch ``wrong`` fails the check, and so do ``wrong_at_last``
-    (numbers of warps) in the finals. ``stuck``: numbers of warps that never come back."""
-
-    us: dict[int, float] = field(default_factory=lambda: {1: 20.0, 2: 10.0, 4: 12.0})
-    wrong_at_last: set[int] = field(default_factory=set)
-    stuck: set[int] = field(default_factory=set)
-    dies_at_last: bool = False
-    warps: dict[str, int] = field(default_factory=dict)
-    workers: list[FakeWorker] = field(default_factory=list)
-
-    def worker(self, name: str = "gpu") -> FakeWorker:
-        number = len(self.workers) + 1
-        made = FakeWorker(lambda job: self._answer(job, number))
-        self.workers.append(made)
-        return made
-
-    def _answer(self, job: Any, number: int) -> Reply | None:
-        if isinstance(job, SetUpJob):
-            return Done(0.1, 0.1)
-        if isinstance(job, EvaluateJob):
-            warps = int(job.candidate.launch_arguments["num_warps"])
-            if warps in self.stuck:
-                return None
-            if "y * 1.02" in Path(job.candidate.source_path).read_text():  # the rendered switch
-                return Done(Evaluation(wrong("7 times the bound"), None), 0.1)
-            return Done(timed(self.us[warps]), 0.1)
-        assert isinstance(job, RoundsJob)
-        if self.dies_at_last and job.check_first:
-            return Died(False, 120.0)
-        self.warps |= {c.key: int(c.launch_arguments["num_warps"]) for c in job.candidates}
-        failed = {c.key: "NaN" for c in job.candidates if self.warps[c.key] in self.wrong_at_last}
-        return Done(rounds(job, self._us, process_id=number, failed=failed), 0.1)
-
-    def _us(self, entry: str, number: int) -> float:
-        return self.us[self.warps[entry.removesuffix("/again")]] * (1.0 + 0.001 * (number % 3))
-
-
-@dataclass
-class FakeMachine:
-    played: Played
-    measures: bool = True
-
-    def fresh_worker(self, name: str, lane: Lane | None = None) -> FakeWorker:
-        return self.played.worker(name)
 
 
 @dataclass
@@ -153,7 +82,7 @@ def run(cache: Path, tmp_path: Path, engine_spaces: Path) -> Run:
             proposer = make_proposer(
                 bound, study_name=study.optuna_name, known={k: (t.outcome, t.value_us) for k, t in known.items()}
             )
-            compilers: Any = FakeCompilers(binary=_binary_of)
+            compilers: Any = FakeCompilers(binary=binary_of)
             gpu: Any = played.worker()
             funnel = GpuFunnel(PROBLEM, DEVICE, compilers, 0, [Lane(gpu)])
 
@@ -172,11 +101,6 @@ def run(cache: Path, tmp_path: Path, engine_spaces: Path) -> Run:
         return Ran(interrupted, once.detail, events)  # type: ignore[attr-defined]
 
     return once
-
-
-def _binary_of(job: CompileJob) -> str:
-    """One binary for each source and number of warps: IGNORED makes twins."""
-    return f"{Path(job.source_path).name}/{job.launch_arguments['num_warps']}"
 
 
 def test_a_study_ends_with_a_measured_winner_and_all_that_was_tried(run):
