@@ -84,6 +84,9 @@ SETUPS: dict[str, dict[str, Setup]] = {
     "attention_varlen": {
         "pointer": Setup(_PACKED, "BLOCK_M=16,BLOCK_N=32,num_warps=1,num_stages=1"),
         "searched": Setup(_PACKED, "BLOCK_M=16,BLOCK_N=32,num_warps=1,num_stages=1", {"causal": True}),
+        "descriptor": Setup(
+            {**_PACKED, "head_dim": 32}, "BLOCK_M=64,BLOCK_N=32,num_warps=4,num_stages=2", {"causal": True}
+        ),
     },
 }
 CAUSAL_SHAPE: dict[str, int] = {"q_len": 250, "kv_len": 250}

@@ -1,6 +1,6 @@
 """Bugs of attention over packed sequences: what it shares with attention, ends, places, and how tiles are found.
 
-``pointer`` is checked without a causal mask, ``searched`` with one (``setups``).
+``pointer`` is checked without a causal mask, ``searched`` and ``descriptor`` with one (``setups``).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 from tests.mutation.mutant import Changes, Mutant, mutant
 from tests.mutation.rewriting import Change
 
-BOTH, FULL, CAUSAL = ("pointer", "searched"), ("pointer",), ("searched",)
+BOTH, FULL, CAUSAL, TMA = ("pointer", "searched"), ("pointer",), ("searched",), ("descriptor",)
 INF = 'float("-inf")'
 BASE_2, AS_GIVEN = "USE_EXP2=true", "LONGEST_FIRST=false"
 KERNEL, PLACE, RANK = "attention_varlen_kernel", "_place", "attention_varlen_rank_kernel"
@@ -81,7 +81,7 @@ ENDS = (
             "tl.load(cu_kv_ptr + sequence + 1, **any_more) - kv_start",
             "tl.load(cu_kv_ptr + sequence + 1) - kv_start + 1",
         ),
-        CAUSAL,
+        TMA,
         also={
             "pointer": Change(
                 "tl.load(cu_kv_ptr + sequence + 1) - kv_start", "tl.load(cu_kv_ptr + sequence + 1) - kv_start + 1"
@@ -103,7 +103,7 @@ ENDS = (
         "diagonal_at_the_top_left",
         "the mask is aligned as if there were as many keys as queries",
         Change("diagonal = kv_len - q_len", "diagonal = 0"),
-        CAUSAL,
+        TMA,
     ),
     packed(
         "diagonal_lost",
@@ -133,6 +133,13 @@ ENDS = (
         "values_of_the_next_sequence",
         "the next sequence's values are read: 0 times NaN",
         Change("tl.load(v_tile, mask=inside, other=0.0)", "tl.load(v_tile, mask=dim < HEAD_DIM, other=0.0)"),
+        FULL,
+    ),
+    packed(
+        "values_of_the_next_sequence_kept",
+        "the next sequence's values, which come with a whole tile, are not set to 0",
+        Change("tl.where((key < kv_len)[:, None], v, 0.0)", "v"),
+        TMA,
     ),
     packed(
         "queries_of_the_next_sequence_written",
@@ -141,6 +148,13 @@ ENDS = (
             "tl.store(out_row[:, None] + dim, out, mask=inside)",
             "tl.store(out_row[:, None] + dim, out, mask=dim < HEAD_DIM)",
         ),
+        (*FULL, *TMA),
+    ),
+    packed(
+        "keys_of_the_first_sequence",
+        "every sequence sees the first one's keys",
+        Change("[kv_start + first_key, kv_head, 0]", "[first_key, kv_head, 0]"),
+        TMA,
     ),
 )
 
@@ -149,6 +163,7 @@ PLACES = (
         "lse_by_place_in_the_sequence",
         "every sequence's log-sum-exp is written where the first one's belongs",
         Change("lse_ptr + head * lse_stride_head + token", "lse_ptr + head * lse_stride_head + query"),
+        (*FULL, *TMA),
     ),
     packed(
         "heads_by_modulo",
@@ -178,14 +193,14 @@ SEARCH = (
         "grid_of_the_tokens",
         "as many programs as the tokens have tiles: a sequence's cut-off tile has none",
         Change("q.shape[0] // BLOCK_M + batch", "q.shape[0] // BLOCK_M + 1"),
-        CAUSAL,
+        TMA,
         config=AS_GIVEN,
     ),
     packed(
         "one_sequence_on",
         "the last number of a sequence is taken for the next one's first",
         Change("end <= number", "end <= number + 1"),
-        CAUSAL,
+        TMA,
         config=AS_GIVEN,
     ),
     packed(
@@ -204,6 +219,6 @@ SEARCH = (
         "rank_taken_for_the_sequence",
         "the sequences are taken as they lie, with the tiles of those ranked",
         Change("sequence = tl.load(order_ptr + before)", "sequence = before", function=PLACE),
-        CAUSAL,
+        TMA,
     ),
 )

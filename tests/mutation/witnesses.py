@@ -169,6 +169,6 @@ WITNESSES: Mapping[str, Mapping[str, str]] = {
         "constant": "attention_varlen/searched/diagonal_lost/bf16",
         "uniform": "attention_varlen/pointer/acc_in_bf16/bf16",
         "tiny": "attention_varlen/searched/one_key_too_far/bf16",
-        "nonfinite": "attention_varlen/pointer/values_of_the_next_sequence/bf16",
+        "nonfinite": "attention_varlen/descriptor/values_of_the_next_sequence_kept/bf16",
     },
 }

@@ -1,7 +1,7 @@
 """Inputs of attention over packed sequences: the families of attention, each sequence's for its own lengths.
 
-In ``nonfinite`` a sequence with fewer than ``NONFINITE_KEYS`` keys stays as it is drawn; the sequences beside it hold
-NaN and infinities, of which nothing may reach it.
+In ``nonfinite`` a sequence with fewer than ``NONFINITE_KEYS`` keys stays as it is drawn, and what nobody sees, the keys
+and values of a sequence without queries, is NaN. Nothing of that may reach the sequences beside it.
 """
 
 from __future__ import annotations
@@ -42,6 +42,9 @@ def make(problem: Problem, family: str, seed: int, device: str, scale: float) ->
     drawn = normal(problem, seed_of(family, seed), device)
     causal = bool(problem.settings["causal"])
     for queries, keys in sequences(drawn):
+        if family == "nonfinite" and queries.start == queries.stop:
+            for name in ("k", "v"):
+                drawn[name][keys] = torch.nan
         few = queries.start == queries.stop or keys.stop - keys.start < (NONFINITE_KEYS if family == "nonfinite" else 1)
         if not few:
             q, k, v = by_head(drawn, queries, keys)
