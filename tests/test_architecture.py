@@ -22,6 +22,7 @@ OWNERS = {
         "tuner.autotuning.*",
         "tuner.operators.*",
         "tuner.capturing.kernel_calls",
+        "tuner.capturing.losses",
         "tuner.capturing.problems_of",
         "tuner.capturing.torch_calls",
         "tuner.checking",
