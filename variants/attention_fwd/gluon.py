@@ -98,13 +98,16 @@ def _masked(x, first_key, last_key, kv_len, IS_CAUSAL: gl.constexpr):
 def _softmax(x, m, qk_scale):
     """Of q.k [64, BLOCK_N] fp32, not scaled, and the running maximum m [64], scaled: the weights p, the new m, p's sums
     [64, 4] in four parts a row, and what everything before is to be multiplied by."""
+    # Four threads have a row's columns, two of every eight each. Maxima of parts do not wait for one another.
+    grouped = x.reshape([x.shape[0], x.shape[1] // 32, 4, 4, 2])
+    highest = gl.max(gl.max(gl.max(gl.max(grouped, axis=4), axis=2), axis=1), axis=1)
     # Scaling the maximum instead of x leaves one fused multiply-add an element. It takes qk_scale > 0.
-    m_new = gl.maximum(m, gl.max(x, axis=1) * qk_scale)
+    m_new = gl.maximum(m, gl.convert_layout(highest, m.type.layout) * qk_scale)
     # A query that has seen no key keeps m = -inf: subtract 0 instead, so that p and alpha are 0 and not NaN.
     m_safe = gl.where(m_new == float("-inf"), 0.0, m_new)
     p = gl.exp2(x * qk_scale - m_safe[:, None])
     alpha = gl.exp2(m - m_safe)
-    # Four threads have a row's columns, two of every eight each. Their sums come together after the last tile.
+    # The sums of the four threads come together after the last tile.
     parts = gl.sum(gl.sum(p.reshape([p.shape[0], p.shape[1] // 8, 4, 2]), axis=3), axis=1)
     return p, m_new, parts, alpha
 
