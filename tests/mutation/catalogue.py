@@ -6,6 +6,7 @@ import zlib
 
 from tests.mutation import (
     attention_addresses,
+    attention_biases,
     attention_bwd_mutants,
     attention_heads,
     attention_loops,
@@ -18,6 +19,7 @@ from tests.mutation import (
     cross_entropy_mutants,
     decode_bugs,
     log_softmax_mutants,
+    sizes_and_strides,
     softmax_bwd_mutants,
     softmax_loops,
     softmax_masks,
@@ -48,7 +50,10 @@ MUTANTS: tuple[Mutant, ...] = (
     *attention_windows.WINDOWS,
     *attention_softcaps.SOFTCAPS,
     *attention_heads.HEADS,
+    *attention_biases.BIASES,
     *attention_bwd_mutants.MUTANTS,
+    *sizes_and_strides.SIZES,
+    *sizes_and_strides.STRIDES,
     *decode_bugs.RECURRENCE,
     *decode_bugs.LENGTHS,
     *decode_bugs.PLACES,

@@ -42,7 +42,7 @@ class Mutant:
     dtypes: tuple[str, ...] = ALL_DTYPES
     classic: bool = False
     equivalent: str = ""
-    options: Mapping[str, float] = field(default_factory=dict)
+    options: Mapping[str, float | str] = field(default_factory=dict)
 
 
 Changes = Change | tuple[Change, ...]
@@ -62,7 +62,7 @@ def mutant(
     dtypes: tuple[str, ...] = ALL_DTYPES,
     classic: bool = False,
     equivalent: str = "",
-    options: Mapping[str, float] | None = None,
+    options: Mapping[str, float | str] | None = None,
 ) -> Mutant:
     """A mutant of ``changes`` on each template of ``on``, and of ``also`` on those that spell it otherwise."""
     given: dict[str, Changes] = {**dict.fromkeys(on if changes else (), changes), **(also or {})}

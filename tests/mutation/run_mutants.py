@@ -66,7 +66,7 @@ def _place(
     causal: bool,
     shape: tuple[tuple[str, int], ...],
     more: str,
-    others: tuple[tuple[str, float], ...],
+    others: tuple[tuple[str, float | str], ...],
 ) -> _Place:
     setup = SETUPS[operator][template]
     sizes = {**setup.shape, **(CAUSAL_SHAPE if causal else {}), **dict(shape)}

@@ -19,7 +19,8 @@ def attention(
     """Out [batch, heads, q_len, head_dim] and log-sum-exp [batch, heads, q_len] of q, k and v.
 
     ``left``, ``right``: how many keys before and after its own place, aligned at the bottom right, a query sees.
-    ``softcap``: the logits are softcap tanh(scale q k^T / softcap). ``inputs`` may have ``sinks``, ``slopes`` [heads].
+    ``softcap``: the logits are softcap tanh(scale q k^T / softcap). ``inputs`` may have ``sinks`` and
+    ``slopes`` [heads], and ``bias`` [batch or 1, heads or 1, q_len, kv_len].
     """
     q, k, v = (inputs[name].double() for name in ("q", "k", "v"))
     group = q.shape[1] // k.shape[1]
@@ -30,6 +31,8 @@ def attention(
     distance = torch.arange(k.shape[2])[None, :] - (torch.arange(q.shape[2])[:, None] + k.shape[2] - q.shape[2])
     if "slopes" in inputs:
         s = s - inputs["slopes"].double()[:, None, None] * distance.abs()
+    if "bias" in inputs:
+        s = s + inputs["bias"].double()
     if left is not None:
         s = s.masked_fill(distance < -left, -torch.inf)
     if right is not None:

@@ -116,11 +116,15 @@ def reference(
         return None if features.left is None else rows + (kv_len - q_len - features.left)
 
     def terms(batch: torch.Tensor, head: torch.Tensor, rows: torch.Tensor) -> Terms:
-        sinks = more["sinks"][head].double() if features.sinks else None
-        if not features.alibi:
-            return Terms(features.softcap, None, sinks)
-        away = torch.arange(kv_len, device=q.device) - (rows + (kv_len - q_len))[..., None]
-        return Terms(features.softcap, -more["slopes"][head].double()[:, None, None] * away.abs(), sinks)
+        added = []
+        if features.alibi:
+            away = torch.arange(kv_len, device=q.device) - (rows + (kv_len - q_len))[..., None]
+            added.append(-more["slopes"][head].double()[:, None, None] * away.abs())
+        if "bias" in features.tensors:
+            bias = more["bias"]
+            of_batch, of_head = batch % bias.shape[0], head % bias.shape[1]  # of an axis of 1 the only one
+            added.append(bias[of_batch[:, None], of_head[:, None], rows].double())
+        return Terms(features.softcap, tuple(added), more["sinks"][head].double() if features.sinks else None)
 
     has_nan = not all(bool(torch.isfinite(t).all()) for t in (q, k, v))
     return attend(q, KeyValues(kv_len, taken, last, has_nan, first, terms), scale, profile, whole=whole)

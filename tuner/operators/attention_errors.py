@@ -19,6 +19,8 @@ NO_LEFT, NO_RIGHT = "a window without a left end", "a window without a right end
 NO_CAP, CAP_OF_HALF, CAP_IN_BASE_2 = "no softcap", "tanh of half the logit", "softcap of logits in base 2"
 NO_SINK, SINK_IN_BASE_2, SINK_TWICE, OTHER_SINK = "no sink", "a sink in base 2", "a sink twice", "another head's sink"
 NO_SLOPE, SLOPE_UPWARDS, SLOPE_IN_BASE_2 = "no slope", "slopes upwards", "slopes in base 2"
+NO_BIAS, BIAS_IN_BASE_2, BIAS_OF_NEXT_ROW = "no bias", "a bias in base 2", "the bias of the query before"
+BIAS_SCALED, OTHER_BIAS = "a bias that is scaled", "another head's bias"
 SLOPE_TOP_LEFT, OTHER_SLOPE = "slopes from the top left", "another head's slope"
 ZEROS, MEAN_OF_V, NEIGHBOURS_ROW, NEIGHBOURS_HEAD = "zeros", "the mean of v", "the query before", "another head's keys"
 _TELLING_CAP, _OVERFLOWING_CAP = 1.0e4, 60.0
@@ -55,6 +57,9 @@ def errors(sizes: dict[str, int], causal: bool, tile: int, features: Features = 
     if features.alibi and kv_len > 1:
         found += [NO_SLOPE, SLOPE_UPWARDS, SLOPE_IN_BASE_2, *([OTHER_SLOPE] if several else [])]
         found += [SLOPE_TOP_LEFT] if q_len != kv_len else []
+    if features.bias != "none":
+        found += [NO_BIAS, BIAS_IN_BASE_2, BIAS_SCALED, *([BIAS_OF_NEXT_ROW] if q_len > 1 else [])]
+        found += [OTHER_BIAS] if several and features.bias in ("heads", "both") else []
     return (*found, *_of_windows(q_len, kv_len, causal, features))
 
 
@@ -103,6 +108,11 @@ def answer(
         slope = slope * {SLOPE_UPWARDS: -1.0, SLOPE_IN_BASE_2: math.log(2.0)}.get(error, 1.0)
         away = key - (place - diagonal if error == SLOPE_TOP_LEFT else place - diagonal + kv_len - q_len)
         logits = logits - slope * away.abs()
+    if features.bias != "none" and error != NO_BIAS:
+        assert more is not None
+        bias = more["bias"][0, 1 if error == OTHER_BIAS else 0].double()
+        bias = bias.roll(1, dims=0) if error == BIAS_OF_NEXT_ROW else bias
+        logits = logits + bias * {BIAS_IN_BASE_2: math.log(2.0), BIAS_SCALED: scale}.get(error, 1.0)
     right = 0 if causal else features.right
     if right is not None and error != NO_RIGHT:
         last = place + right + {DIAGONAL_LOST: -1, ONE_TOO_FAR: 1, RIGHT_SHORT: -1, RIGHT_LONG: 1}.get(error, 0)

@@ -18,9 +18,17 @@ FEATURES = (
     Option("softcap", "float", None, "logits are softcap tanh(scale q k^T / softcap)", zero_is_off=True, late=True),
     Option("sinks", "bool", False, "each head has a logit without a key, which joins the denominator", late=True),
     Option("alibi", "bool", False, "a logit loses its head's slope times |query's place - key|", late=True),
+    Option(
+        "bias",
+        "choice",
+        "none",
+        "what is added to the logits: one matrix, or one for each head, sequence, or both",
+        choices=("none", "one", "heads", "batch", "both"),
+        late=True,
+    ),
 )
 """The options of ``attention_fwd`` that are features."""
-FEATURE_TENSORS = ("sinks", "slopes")
+FEATURE_TENSORS = ("sinks", "slopes", "bias")
 """The tensors that some of them take."""
 
 
@@ -29,7 +37,8 @@ class Features:
     """``left``, ``right``: how many keys before and after its own place a query sees; None for all of them.
 
     The place of query i is key i + kv_len - q_len. A causal attention has a ``right`` of 0. ``softcap``: what bounds
-    the logits; None for nothing. ``sinks``, ``alibi``: whether each head has a sink, a slope.
+    the logits; None for nothing. ``sinks``, ``alibi``: whether each head has a sink, a slope. ``bias``: whose bias
+    differs, a word of the option.
     """
 
     left: int | None = None
@@ -37,6 +46,7 @@ class Features:
     softcap: float | None = None
     sinks: bool = False
     alibi: bool = False
+    bias: str = "none"
 
     @classmethod
     def of(cls, settings: Mapping[str, Scalar]) -> Features:
@@ -49,12 +59,20 @@ class Features:
             softcap=None if softcap is None else float(softcap),
             sinks=bool(settings.get("sinks")),
             alibi=bool(settings.get("alibi")),
+            bias=str(settings.get("bias", "none")),
         )
 
     @property
     def tensors(self) -> tuple[str, ...]:
         """The names of the tensors that ``launch`` takes beside those of every attention."""
-        return (("sinks",) if self.sinks else ()) + (("slopes",) if self.alibi else ())
+        there = {"sinks": self.sinks, "slopes": self.alibi, "bias": self.bias != "none"}
+        return tuple(name for name in FEATURE_TENSORS if there[name])
+
+    def bias_shape(self, sizes: Mapping[str, int]) -> tuple[int, int, int, int]:
+        """Of the bias: [batch or 1, heads or 1, q_len, kv_len]."""
+        batch = sizes["batch"] if self.bias in ("batch", "both") else 1
+        heads = sizes["heads"] if self.bias in ("heads", "both") else 1
+        return batch, heads, sizes["q_len"], sizes["kv_len"]
 
     @property
     def windowed(self) -> bool:

@@ -36,7 +36,7 @@ FAMILIES = (
     "nonfinite",
 )
 EDGE, CAPPED = "edge", "capped"  # where there is a window, a softcap
-SINKING, STEEP = "sinking", "steep"  # where there are sinks, slopes
+SINKING, STEEP, HOLES = "sinking", "steep", "holes"  # where there are sinks, slopes, a bias
 NONFINITE_KEYS = 32  # with fewer, a tile may hold nothing but a logit of -inf
 
 
@@ -55,7 +55,8 @@ class AttentionForward(Operator):
     place of query i is key ``i + kv_len - q_len``. Where causal it sees no later key, with ``window_left`` and
     ``window_right`` at most so many keys before and after its place. With ``softcap`` a logit is
     softcap tanh(scale q k^T / softcap), also where the product is infinite. With ``alibi`` it then loses
-    ``slopes[h] * |place - key|``. With ``sinks`` a query of head h has one logit more, ``sinks[h]`` (finite or -inf),
+    ``slopes[h] * |place - key|``, and with ``bias`` gains ``bias[batch or 0, head or 0, query, key]`` (finite or -inf,
+    which takes the key away). With ``sinks`` a query of head h has one logit more, ``sinks[h]`` (finite or -inf),
     which has no value: it is part of the denominator and of the log-sum-exp. A query that sees no key gives 0 and a
     log-sum-exp of -inf, or of its sink.
     A NaN or a logit of +inf that a query sees makes its row NaN; a logit of -inf takes its key away; keys that a query
@@ -76,9 +77,9 @@ class AttentionForward(Operator):
     # Whether there is nothing but what OPTIONS say.
     derived_names = ("plain_attention",)
     reduced_axis = "kv_len"
-    tensor_names: tuple[str, ...] = ("q", "k", "v", "sinks", "slopes", "out", "lse")
+    tensor_names: tuple[str, ...] = ("q", "k", "v", "sinks", "slopes", "bias", "out", "lse")
     full_size_families = ("randn", "needle")
-    further_families: tuple[str, ...] = ("randn", "needle", EDGE, CAPPED, SINKING, STEEP)
+    further_families: tuple[str, ...] = ("randn", "needle", EDGE, CAPPED, SINKING, STEEP, HOLES)
     generic_families = ("randn", "uniform")
     example_shape: ClassVar[Mapping[str, int]] = {"batch": 4, "heads": 32, "q_len": 4096, "head_dim": 128}
 
@@ -110,13 +111,17 @@ class AttentionForward(Operator):
         return 4.0 * self._pairs(problem) * problem.sizes["head_dim"]
 
     def bytes_moved(self, problem: Problem) -> int:
-        """As of any operator; of keys and values those that some query of a window sees."""
+        """As of any operator; of keys and values those that a query of a window sees, of a bias the visible pairs."""
         s = problem.sizes
         queries = s["batch"] * s["heads"] * s["q_len"]
         seen = Features.of(problem.settings).keys(s["q_len"], s["kv_len"])
         keys = s["batch"] * s["kv_heads"] * seen
-        numbers = len(Features.of(problem.settings).tensors) * s["heads"]
-        return 2 * (queries + keys) * s["head_dim"] * itemsize(problem.dtype) + (queries + numbers) * itemsize("fp32")
+        features, numbers = Features.of(problem.settings), queries * itemsize("fp32")
+        numbers += s["heads"] * (features.sinks + features.alibi) * itemsize("fp32")
+        if "bias" in features.tensors:
+            batch, heads, *_ = features.bias_shape(s)
+            numbers += batch * heads * features.pairs(s["q_len"], s["kv_len"]) * itemsize(problem.dtype)
+        return 2 * (queries + keys) * s["head_dim"] * itemsize(problem.dtype) + numbers
 
     def exponentials(self, problem: Problem) -> float:
         """One for every visible pair of query and key, and one more for its softcap; one for every sink of a query."""
@@ -132,6 +137,7 @@ class AttentionForward(Operator):
     def families(self, problem: Problem) -> tuple[str, ...]:
         features = Features.of(problem.settings)
         asked = {EDGE: features.windowed, CAPPED: features.softcap, SINKING: features.sinks, STEEP: features.alibi}
+        asked[HOLES] = "bias" in features.tensors
         families = (*FAMILIES, *(family for family, there in asked.items() if there))
         if problem.sizes["kv_len"] < NONFINITE_KEYS:
             return tuple(family for family in families if family != "nonfinite")
@@ -177,7 +183,11 @@ class AttentionForward(Operator):
         from tuner.operators.variation import of_heads
 
         heads = of_heads(problem.sizes, TORCH_DTYPES[problem.dtype], device, seed)
-        return heads.with_heads(Features.of(problem.settings).tensors)
+        features = Features.of(problem.settings)
+        vectors = [name for name in features.tensors if name != "bias"]
+        return heads.with_heads(
+            vectors, {"bias": features.bias_shape(problem.sizes)[:2]} if features.bias != "none" else {}
+        )
 
     def strides(self, problem: Problem, *, same_binary: bool = True) -> dict[str, tuple[int, ...]]:
         """Every tensor of head_dim as a view of a layout of its own; the log-sum-exp stays as it is."""
@@ -186,7 +196,11 @@ class AttentionForward(Operator):
         s = problem.sizes
         queries = (s["batch"], s["heads"], s["q_len"], s["head_dim"])
         keys = (s["batch"], s["kv_heads"], s["kv_len"], s["head_dim"])
-        return own_strides({"q": queries, "k": keys, "v": keys, "out": queries})
+        shapes: dict[str, tuple[int, ...]] = {"q": queries, "k": keys, "v": keys, "out": queries}
+        features = Features.of(problem.settings)
+        if "bias" in features.tensors and s["kv_len"] > 1:
+            shapes["bias"] = features.bias_shape(s)
+        return own_strides(shapes)
 
     def invariant(
         self, problem: Problem, inputs: Mapping[str, torch.Tensor], profile: PrecisionProfile
@@ -200,6 +214,8 @@ class AttentionForward(Operator):
         logit_error = 0.0 if features.softcap is None else cap_error(features.softcap, profile)
         if features.alibi:
             logit_error += added_error(float(inputs["slopes"].abs().amax()) * max(s["q_len"], s["kv_len"]))
+        if "bias" in features.tensors:
+            logit_error += added_error(float(inputs["bias"].abs().amax()))
         q, k, v = inputs["q"], inputs["k"], inputs["v"]
         scale, more = self.scalars(problem)["scale"], {name: inputs[name] for name in features.tensors}
         return ones_give_ones(q, k, v, scale, dead, profile, s["kv_len"], logit_error, more)

@@ -19,6 +19,8 @@ tiny            q, k and v far below 1: the output's smallest numbers
 capped          where there is a softcap: the products fall from three times the cap to as far below zero
 sinking         where there are sinks: above all logits, far below them, -inf, and beside them
 steep           where there are slopes: those of ALiBi, 2^-1 to 2^-8
+holes           where there is a bias: it is -inf for most keys, for the first and for the last tiles of some queries,
+                and for all keys of others
 edge            where there is a window: each query attends to its first or last key, or to the one beyond it
 nonfinite       NaN in a query and (causal) in the last key, +inf and -inf logits, NaN and both infinities in a v
 =============== ====================================================================================================
@@ -95,8 +97,10 @@ def normal(problem: Problem, seed: int, device: str) -> dict[str, torch.Tensor]:
     keys = (s["batch"], s["kv_heads"], s["kv_len"], s["head_dim"])
     shapes = {"q": queries, "k": keys, "v": keys}
     drawn = {n: standard_normal(shape, problem.dtype, seed_of(n, seed), device) for n, shape in shapes.items()}
-    for name in Features.of(problem.settings).tensors:
-        drawn[name] = standard_normal((s["heads"],), "fp32", seed_of(name, seed), device)
+    features = Features.of(problem.settings)
+    for name in features.tensors:
+        shape, dtype = (features.bias_shape(s), problem.dtype) if name == "bias" else ((s["heads"],), "fp32")
+        drawn[name] = standard_normal(shape, dtype, seed_of(name, seed), device)
     return drawn
 
 
@@ -115,6 +119,8 @@ def make(problem: Problem, family: str, seed: int, device: str, scale: float) ->
         drawn["slopes"] = (5.0 + drawn["slopes"]).abs() / drawn["k"].shape[2]
     if family == "sinking":
         _sinking(drawn["sinks"])
+    if family == "holes":
+        _holes(drawn["bias"])
     if family == "steep":
         drawn["slopes"] = 0.5 ** (1.0 + torch.arange(len(drawn["slopes"]), device=device) % 8)
     return drawn
@@ -125,6 +131,18 @@ def _level(q: torch.Tensor, k: torch.Tensor, scale: float) -> torch.Tensor:
     middle = q[0, :, q.shape[2] // 2].float().reshape(k.shape[1], -1, q.shape[3])
     logits: torch.Tensor = scale * (middle @ k[0].float().mT)
     return logits.nan_to_num(0.0, 0.0, 0.0).amax(dim=-1).flatten()
+
+
+def _holes(bias: torch.Tensor) -> None:
+    q_len, kv_len = bias.shape[2:]
+    query = torch.arange(q_len, device=bias.device)[:, None]
+    key = torch.arange(kv_len, device=bias.device)[None, :]
+    kind = query * 37 % 101 % 5
+    gone = ((query * 31 + key * 17) % 97 % 10 < 7) & (kind == 0)
+    gone |= (kind == 1) & (key < 3 * kv_len // 4)
+    gone |= (kind == 2) & (key >= kv_len // 4)
+    gone |= kind == 3
+    bias.masked_fill_(gone, -math.inf)
 
 
 def _sinking(sinks: torch.Tensor) -> None:
@@ -276,5 +294,6 @@ _CHANGES: dict[str, Callable[[_Draw], None]] = {
     "capped": _capped,
     "sinking": _randn,
     "steep": _randn,
+    "holes": _randn,
     "nonfinite": _nonfinite,
 }

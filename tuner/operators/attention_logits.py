@@ -38,21 +38,21 @@ class Logits:
 class Terms:
     """What is done to the scaled products of some rows of n heads; nothing where nothing is given.
 
-    ``softcap``: c above. ``added`` to the logits after it: float64 [n, rows, kv_len]. ``sink``: of each head, float64
-    [n].
+    ``softcap``: c above. ``added`` to the logits after it, one by one: float64 [n, rows, kv_len] each. ``sink``: of
+    each head, float64 [n].
     """
 
     softcap: float | None = None
-    added: torch.Tensor | None = None
+    added: tuple[torch.Tensor, ...] = ()
     sink: torch.Tensor | None = None
 
     def applied(self, s: torch.Tensor, error: torch.Tensor, eps: float) -> Logits:
         """The logits of scaled products ``s``, which are off by ``error``; ``eps``: the error of the exponential."""
         if self.softcap is not None:
             s, error = _capped(s, error, self.softcap, eps)
-        if self.added is not None:
-            s = s + self.added
-            error = error + 3 * _U * self.added.abs() + _U * s.abs()
+        for added in self.added:
+            s = s + added
+            error = error + 3 * _U * added.abs() + _U * s.abs()
         return Logits(s, error)
 
 

@@ -112,7 +112,11 @@ def attention_self_check(problem: Problem, scale: float) -> str:
         dtype=TORCH_NAMES[problem.dtype],
         features="".join(f"    {line}\n" for line in _logits(features)),
         given="".join(f"{name}={value}, " for name, value in (numbers | {n: n for n in features.tensors}).items()),
-        tensors="".join(f"    {line}\n" for name, line in _TENSORS.items() if name in features.tensors),
+        tensors="".join(
+            f"    {line.format(heads='heads' if features.bias in ('heads', 'both') else 1)}\n"
+            for name, line in _TENSORS.items()
+            if name in features.tensors
+        ),
         lse=_LSE_WITH_SINKS if features.sinks else "torch.logsumexp(logits, dim=-1)",
         relative=4 * u + 1e-5,
         floor=2 * out.eta + 1e-6,
@@ -121,6 +125,7 @@ def attention_self_check(problem: Problem, scale: float) -> str:
 
 
 _TENSORS = {
+    "bias": "bias = torch.randn(1, {heads}, q_len, kv_len, device=device).to(q.dtype)",
     "sinks": "sinks = torch.randn(heads, device=device)",
     "slopes": "slopes = 0.5 ** (1.0 + torch.arange(heads, device=device) % 8)",
 }
@@ -133,6 +138,7 @@ def _logits(features: Features) -> list[str]:
     if features.softcap is not None:
         caps.append(f"logits = {features.softcap!r} * torch.tanh(logits / {features.softcap!r})")
     away = ["logits = logits - slopes[:, None, None] * (key - place).abs()"] if features.alibi else []
+    caps += ["logits = logits + bias.double()"] if "bias" in features.tensors else []
     ends = []
     if features.right is not None:
         ends.append(f'logits = logits.masked_fill(key > place + {features.right}, float("-inf"))')

@@ -60,9 +60,16 @@ class Variation:
         shifts = self.shifts.get(name, ())
         return tensor.roll(shifts, tuple(range(len(shifts)))) if shifts else tensor
 
-    def with_heads(self, names: Iterable[str]) -> Variation:
-        """The same, with the vectors ``names`` [heads] moved as the heads of q are."""
-        return replace(self, shifts={**self.shifts, **dict.fromkeys(names, self.shifts["q"][1:])})
+    def with_heads(self, vectors: Iterable[str], others: Mapping[str, tuple[int, int]]) -> Variation:
+        """The same, with ``vectors`` [heads] moved as the heads of q are, and ``others`` along both of q's first axes.
+
+        Those are [batch or 1, heads or 1, ...]; given are the two sizes.
+        """
+        moved = {name: self.shifts["q"][1:] for name in vectors}
+        moved |= {
+            n: tuple(by % size for by, size in zip(self.shifts["q"], sizes, strict=True)) for n, sizes in others.items()
+        }
+        return replace(self, shifts={**self.shifts, **moved})
 
     def _write(self, name: str, tensor: torch.Tensor, into: torch.Tensor, direction: int) -> None:
         pieces = [(tensor, into)]

@@ -70,11 +70,14 @@ def _attend(
     WINDOW: tl.constexpr,
     SOFTCAP: tl.constexpr,
     ALIBI: tl.constexpr,
+    BIAS: tl.constexpr,
     first_seen=None,  # [BLOCK_M], the first key that each query sees, where WINDOW
     logit_scale=None,  # where the logits are more than scaled, and qk_scale is 1
     softcap=None,  # where SOFTCAP
     slope=None,  # where ALIBI: what a logit loses for each key between it and the query's own place
     place=None,  # [BLOCK_M], the key at each query's own place, where ALIBI
+    bias_rows=None,  # [BLOCK_M, 1], where each query's bias starts, where BIAS
+    rows_inside=None,  # [BLOCK_M, 1], which of them there are
 ):
     """Take the keys from ``start`` to ``end`` into acc, l and m."""
     for first_key in tl.range(start, end, BLOCK_N, num_stages=KV_STAGES):
@@ -86,11 +89,17 @@ def _attend(
             )
         if SOFTCAP:
             x = _capped(x, logit_scale, softcap, USE_EXP2=USE_EXP2)
-        elif ALIBI:
+        elif ALIBI or BIAS:
             x = x * logit_scale
         if ALIBI:
             away = (first_key + tl.arange(0, BLOCK_N))[None, :] - place[:, None]
             x = x - slope * tl.abs(away).to(tl.float32)
+        if BIAS:
+            biased = (first_key + tl.arange(0, BLOCK_N))[None, :]
+            bias = tl.load(bias_rows + biased, mask=rows_inside & (biased < kv_len), other=0.0).to(tl.float32)
+            if USE_EXP2:
+                bias = bias * 1.4426950408889634
+            x = x + bias
         if MASKED:
             key = first_key + tl.arange(0, BLOCK_N)
             if IS_CAUSAL or WINDOW:
@@ -161,11 +170,16 @@ def _one_tile(
     SOFTCAP: tl.constexpr,
     SINKS: tl.constexpr,
     ALIBI: tl.constexpr,
+    BIAS: tl.constexpr,
     window_left=None,  # where WINDOW: how many keys before its own place a query sees, and how many after it
     window_right=None,
     softcap=None,  # where SOFTCAP; then qk_scale is 2 / softcap times what it is elsewhere
     sinks_ptr=None,  # [heads], where SINKS: each head's logit without a key, which joins the sum of exponentials alone
     slopes_ptr=None,  # [heads], where ALIBI
+    bias_ptr=None,  # [batch, heads, q_len, kv_len], unit stride along kv_len, where BIAS
+    bias_stride_batch=None,
+    bias_stride_head=None,
+    bias_stride_row=None,
 ):
     """Attend BLOCK_M queries of one head to all keys that they see."""
     LN2: tl.constexpr = 0.6931471805599453
@@ -192,6 +206,11 @@ def _one_tile(
         slope = tl.load(slopes_ptr + head).to(tl.float32)
         if USE_EXP2:
             slope = slope * 1.4426950408889634
+    if BIAS:
+        # Where a logit is -inf a tile may hold none that counts: all tiles are taken as those with a mask are.
+        bias_rows = bias_ptr + batch.to(tl.int64) * bias_stride_batch + head.to(tl.int64) * bias_stride_head
+        bias_rows = bias_rows + query.to(tl.int64)[:, None] * bias_stride_row
+        rows_inside = (query < q_len)[:, None]
     if WINDOW:
         # The window moves with the query, so that tiles of keys at both its ends need a mask.
         first_seen = last_key - window_left
@@ -234,34 +253,37 @@ def _one_tile(
     if WINDOW:
         acc, l, m, ahead = _attend(
             acc, l, m, ahead, q, k_desc, v_desc, batch, kv_head, last_key, kv_len, begin,
-            tl.minimum(whole_from, end), 1.0 if SOFTCAP or ALIBI else qk_scale,
+            tl.minimum(whole_from, end), 1.0 if SOFTCAP or ALIBI or BIAS else qk_scale,
             BLOCK_N=BLOCK_N, HEAD_DIM=HEAD_DIM, KV_STAGES=KV_STAGES, MASKED=True, IS_CAUSAL=IS_CAUSAL,
             USE_EXP2=USE_EXP2, OVERLAP_QK=OVERLAP_QK, DOT_PRECISION=DOT_PRECISION,
             WINDOW=WINDOW, first_seen=first_seen,
-            SOFTCAP=SOFTCAP, logit_scale=qk_scale if SOFTCAP or ALIBI else None, softcap=softcap,
+            SOFTCAP=SOFTCAP, logit_scale=qk_scale if SOFTCAP or ALIBI or BIAS else None, softcap=softcap,
             ALIBI=ALIBI, slope=slope if ALIBI else None, place=place if ALIBI else None,
+            BIAS=BIAS, bias_rows=bias_rows if BIAS else None, rows_inside=rows_inside if BIAS else None,
         )  # fmt: skip
     acc, l, m, ahead = _attend(
         acc, l, m, ahead, q, k_desc, v_desc, batch, kv_head, last_key, kv_len, (
             whole_from if WINDOW else 0
         ), unmasked, (
-            1.0 if SOFTCAP or ALIBI else qk_scale
+            1.0 if SOFTCAP or ALIBI or BIAS else qk_scale
         ),
-        BLOCK_N=BLOCK_N, HEAD_DIM=HEAD_DIM, KV_STAGES=KV_STAGES, MASKED=False, IS_CAUSAL=IS_CAUSAL,
+        BLOCK_N=BLOCK_N, HEAD_DIM=HEAD_DIM, KV_STAGES=KV_STAGES, MASKED=BIAS, IS_CAUSAL=IS_CAUSAL,
         USE_EXP2=USE_EXP2, OVERLAP_QK=OVERLAP_QK, DOT_PRECISION=DOT_PRECISION,
         WINDOW=WINDOW, first_seen=first_seen if WINDOW else None,
-        SOFTCAP=SOFTCAP, logit_scale=qk_scale if SOFTCAP or ALIBI else None, softcap=softcap,
+        SOFTCAP=SOFTCAP, logit_scale=qk_scale if SOFTCAP or ALIBI or BIAS else None, softcap=softcap,
         ALIBI=ALIBI, slope=slope if ALIBI else None, place=place if ALIBI else None,
+        BIAS=BIAS, bias_rows=bias_rows if BIAS else None, rows_inside=rows_inside if BIAS else None,
     )  # fmt: skip
     acc, l, m, ahead = _attend(
         acc, l, m, ahead, q, k_desc, v_desc, batch, kv_head, last_key, kv_len, unmasked, end, (
-            1.0 if SOFTCAP or ALIBI else qk_scale
+            1.0 if SOFTCAP or ALIBI or BIAS else qk_scale
         ),
         BLOCK_N=BLOCK_N, HEAD_DIM=HEAD_DIM, KV_STAGES=KV_STAGES, MASKED=True, IS_CAUSAL=IS_CAUSAL,
         USE_EXP2=USE_EXP2, OVERLAP_QK=OVERLAP_QK, DOT_PRECISION=DOT_PRECISION,
         WINDOW=WINDOW, first_seen=first_seen if WINDOW else None,
-        SOFTCAP=SOFTCAP, logit_scale=qk_scale if SOFTCAP or ALIBI else None, softcap=softcap,
+        SOFTCAP=SOFTCAP, logit_scale=qk_scale if SOFTCAP or ALIBI or BIAS else None, softcap=softcap,
         ALIBI=ALIBI, slope=slope if ALIBI else None, place=place if ALIBI else None,
+        BIAS=BIAS, bias_rows=bias_rows if BIAS else None, rows_inside=rows_inside if BIAS else None,
     )  # fmt: skip
 
     # Only a query without any visible key has l = 0: its output is 0 and its log-sum-exp -inf.
@@ -307,11 +329,16 @@ def attention_fwd_kernel(
     SOFTCAP: tl.constexpr,
     SINKS: tl.constexpr,
     ALIBI: tl.constexpr,
+    BIAS: tl.constexpr,
     window_left=None,
     window_right=None,
     softcap=None,
     sinks_ptr=None,
     slopes_ptr=None,
+    bias_ptr=None,
+    bias_stride_batch=None,
+    bias_stride_head=None,
+    bias_stride_row=None,
 ):
     """One program attends BLOCK_M queries of one head, or of several one after the other (where PERSISTENT)."""
     if PERSISTENT:
@@ -322,7 +349,8 @@ def attention_fwd_kernel(
                 HEAD_DIM=HEAD_DIM, KV_STAGES=KV_STAGES, IS_CAUSAL=IS_CAUSAL, USE_EXP2=USE_EXP2, TILE_ORDER=TILE_ORDER,
                 OVERLAP_QK=OVERLAP_QK, DOT_PRECISION=DOT_PRECISION,
                 WINDOW=WINDOW, window_left=window_left, window_right=window_right, SOFTCAP=SOFTCAP, softcap=softcap,
-            SINKS=SINKS, sinks_ptr=sinks_ptr, ALIBI=ALIBI, slopes_ptr=slopes_ptr,
+            SINKS=SINKS, sinks_ptr=sinks_ptr, ALIBI=ALIBI, slopes_ptr=slopes_ptr, BIAS=BIAS, bias_ptr=bias_ptr,
+            bias_stride_batch=bias_stride_batch, bias_stride_head=bias_stride_head, bias_stride_row=bias_stride_row,
             )  # fmt: skip
     else:
         _one_tile(
@@ -331,7 +359,8 @@ def attention_fwd_kernel(
             BLOCK_N=BLOCK_N, HEAD_DIM=HEAD_DIM, KV_STAGES=KV_STAGES, IS_CAUSAL=IS_CAUSAL, USE_EXP2=USE_EXP2,
             TILE_ORDER=TILE_ORDER, OVERLAP_QK=OVERLAP_QK, DOT_PRECISION=DOT_PRECISION,
             WINDOW=WINDOW, window_left=window_left, window_right=window_right, SOFTCAP=SOFTCAP, softcap=softcap,
-            SINKS=SINKS, sinks_ptr=sinks_ptr, ALIBI=ALIBI, slopes_ptr=slopes_ptr,
+            SINKS=SINKS, sinks_ptr=sinks_ptr, ALIBI=ALIBI, slopes_ptr=slopes_ptr, BIAS=BIAS, bias_ptr=bias_ptr,
+            bias_stride_batch=bias_stride_batch, bias_stride_head=bias_stride_head, bias_stride_row=bias_stride_row,
         )  # fmt: skip
 
 
@@ -354,6 +383,7 @@ def launch(
     softcap=None,  # where SOFTCAP: the logits are softcap tanh(scale q.k / softcap)
     sinks=None,  # [heads], contiguous, where SINKS: a logit that joins the sum of exponentials, and the log-sum-exp
     slopes=None,  # [heads], contiguous, where ALIBI: a logit loses slope times the distance of its key from the place
+    bias=None,  # [batch or 1, heads or 1, q_len, kv_len], unit stride along kv_len, where BIAS: added to the logits
     *,
     scale,
     IS_CAUSAL,
@@ -366,6 +396,7 @@ def launch(
     SOFTCAP,
     SINKS,
     ALIBI,
+    BIAS,
     BLOCK_M,
     BLOCK_N,
     KV_STAGES,
@@ -421,6 +452,11 @@ def launch(
         sinks_ptr=sinks if SINKS else None,
         ALIBI=ALIBI,
         slopes_ptr=slopes if ALIBI else None,
+        BIAS=BIAS,
+        bias_ptr=bias if BIAS else None,
+        bias_stride_batch=(bias.stride(0) if bias.shape[0] == batch else 0) if BIAS else None,
+        bias_stride_head=(bias.stride(1) if bias.shape[1] == heads else 0) if BIAS else None,
+        bias_stride_row=bias.stride(2) if BIAS else None,
         softcap=(softcap * LOG2E if USE_EXP2 else softcap) if SOFTCAP else None,
         window_left=_reach(window_left, kv_len) if WINDOW else None,
         window_right=(0 if IS_CAUSAL else _reach(window_right, kv_len)) if WINDOW else None,
