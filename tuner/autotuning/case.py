@@ -70,9 +70,10 @@ class Case:
             if not got.numel():
                 continue
             if not got.dtype.is_floating_point and got.element_size() > _EXACT_BYTES:
-                got, want = got - want.to(got.dtype), torch.zeros_like(want)
-            exact = want.double()
-            reference = OutputReference(exact, self._bounds[name], has_nan=bool(exact.isnan().any()))
+                exact = want.to(got.dtype).view(torch.int64)
+                got, want = got.view(torch.int64) - exact, torch.zeros_like(exact)
+            wanted = want.double()
+            reference = OutputReference(wanted, self._bounds[name], has_nan=bool(wanted.isnan().any()))
             comparisons.append(Comparison(name, reference, got, generic=False))
         read_back([], comparisons)
         return [self._explained(comparison.verdict(), named) for comparison in comparisons]
