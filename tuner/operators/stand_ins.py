@@ -42,7 +42,7 @@ def attention_stand_ins(sizes: Mapping[str, int], tiles: Mapping[str, int]) -> l
     lengths += [(few_queries, like(kv_len, kv_tile, _DEEP_TILES)), (like(q_len, q_tile, _DEEP_QUERY_TILES), few_keys)]
     heads, kv_heads = _few_heads(sizes)
     batch = min(sizes["batch"], _parity(-(-_PROGRAMS // heads), sizes["batch"]))
-    query_tiles = min(-(-q_len // q_tile), max(1, _PROGRAMS // (batch * heads)))
+    query_tiles = min(-(-q_len // q_tile), -(-_PROGRAMS // (batch * heads)))
     crowded = {**alone, "batch": batch, "heads": heads, "kv_heads": kv_heads, "kv_len": few_keys}
     crowded["q_len"] = min(q_len, (query_tiles - 1) * q_tile + few_queries)
     return [*({**alone, "q_len": q, "kv_len": kv} for q, kv in lengths), crowded]
