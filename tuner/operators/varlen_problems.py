@@ -22,8 +22,8 @@ def varlen_problems(
     """Shapes and values of ``lengths``: the main one has lengths of 0, 1, a tile and one more or less; as the tuned
     one; many short sequences; and many tiles of keys, and of queries, with a lone one after them.
 
-    With ``same_binary`` the numbers of heads and sequences and the longest lengths stay in the classes that Triton
-    specialises on; the numbers of tokens, on which no template lets it specialise, do not.
+    With ``same_binary`` the numbers of heads and the longest lengths stay in the classes that Triton specialises on;
+    the numbers of sequences and tokens, on which no template lets it specialise, do not.
     """
     limits = {axis: most * tiles.get(axis, _ALIGNED) for axis, most in max_tiles.items()}
     q_tile, kv_tile = tiles.get("max_len", _ALIGNED), tiles.get("max_kv_len", _ALIGNED)
@@ -34,17 +34,12 @@ def varlen_problems(
         wanted = integer_class(sizes[axis]) if same_binary else "other"
         if wanted == "one":
             return 1
-        floor = max(_ALIGNED, about // _ALIGNED * _ALIGNED)
-        return floor if wanted == "aligned" else max(2, about + (1 if about % _ALIGNED == 0 else 0))
-
-    def count(about: int) -> int:
-        """Sequences: as many, or more where the class asks for it; one alone where one is tuned."""
-        wanted = integer_class(sizes["batch"]) if same_binary else ""
-        aligned = -(-about // _ALIGNED) * _ALIGNED
-        return {"one": 1, "aligned": aligned, "other": max(3, about)}.get(wanted, about)
+        if wanted == "aligned":
+            return -(-about // _ALIGNED) * _ALIGNED if axis not in limits else max(1, about // _ALIGNED) * _ALIGNED
+        return max(2, about + (1 if about % _ALIGNED == 0 and axis not in limits else 0))
 
     def shape(batch: int, q_len: int, kv_len: int, heads: tuple[int, int]) -> dict[str, int]:
-        few = {"batch": count(batch), "heads": heads[0], "kv_heads": heads[1]}
+        few = {"batch": batch, "heads": heads[0], "kv_heads": heads[1]}
         long = {"max_len": length("max_len", q_len), "max_kv_len": length("max_kv_len", kv_len)}
         return {**few, **long, "head_dim": sizes["head_dim"]}
 
