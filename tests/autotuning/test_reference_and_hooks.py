@@ -262,3 +262,18 @@ def test_a_descriptor_is_given_to_each_launch_as_the_caller_has_it_and_its_tenso
     assert block == RIGHT and "x_ptr" in why
     assert {(b, *shape) for b, shape in seen} == {(RIGHT, RIGHT), (WRONG, 1)}
     assert torch.equal(x.base, 2.0 * torch.linspace(0, 3, 8))
+
+
+def test_a_reference_that_fails_on_what_a_hook_left_is_no_configs_failure(card):
+    def pre(named):
+        named["total_ptr"].fill_(-1.0)
+
+    def strict(x_ptr, total_ptr):
+        assert float(total_ptr) >= 0.0, "nothing below 0"
+        return {"total_ptr": total_ptr + x_ptr.sum()}
+
+    said = r"a launch cannot be compared with the reference \(AssertionError: nothing below 0.*; where memory is short"
+    with pytest.raises(tuner.TunerError, match=said):
+        chosen(card, summing(), numbers(), jit=kernels.totals, reference=strict, pre_hook=pre)
+    (study,) = tuner.studies()
+    assert (study.state, study.trials) == ("interrupted", 0)

@@ -98,7 +98,10 @@ class Case:
             return False  # it may be read through that one
         given = wide(named)
         _fill(given[name], _wrong(given[name], given[name].dtype))
-        again = reference.again(given)
+        try:
+            again = reference.again(given)
+        except Exception:  # it reads it, and takes no such numbers
+            return False
         return all(_is_as_before(again[output], want) for output, want in self.expected.items())
 
 

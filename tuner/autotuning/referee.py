@@ -25,7 +25,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -41,6 +42,7 @@ from tuner.autotuning.kernel_source import KernelSource
 from tuner.autotuning.made_inputs import make_inputs
 from tuner.autotuning.untouched import changed
 from tuner.comparison import Verdict
+from tuner.errors import AutotuneError
 from tuner.naming import listed
 from tuner.trial import CheckReport, FamilyReport
 
@@ -50,6 +52,10 @@ _WIDE_BYTES = 8
 # In float64, while both sets of inputs are held: the arguments as the reference gets them, moved and not, and of an
 # output what is expected, its bound, what moved inputs make of it, and a comparison.
 _PER_ELEMENT, _PER_OUTPUT = 2, 8
+
+
+class NotComparedError(AutotuneError):
+    """A launch could not be compared; the config that was launched is not to blame."""
 
 
 class Referee:
@@ -83,7 +89,10 @@ class Referee:
         copies.restore_first(hooks.zeroed)
 
     def examine(self, bench: Bench, config: Any, label: str, promise: str) -> CheckReport:
-        """Launch ``config`` on each set of inputs until it is wrong. Raises what its launch raises."""
+        """Launch ``config`` on each set of inputs until it is wrong.
+
+        Raises what its launch raises, and ``NotComparedError`` where the reference or a comparison fails.
+        """
         started = time.perf_counter()
         families: list[FamilyReport] = []
         try:
@@ -189,12 +198,26 @@ class _Look:
     def before(self, named: Mapping[str, Any]) -> None:
         """Where hooks changed what is read, the reference has another answer."""
         if self._hooked:
-            found = self._copies.contents()
-            if changed(self._lying, self._before, found, self._case.pure):
-                self._case = self._referee.case(self._case.family)
-            self._before = found
+            with _comparing():
+                found = self._copies.contents()
+                if changed(self._lying, self._before, found, self._case.pure):
+                    self._case = self._referee.case(self._case.family)
+                self._before = found
 
     def after(self, named: Mapping[str, Any]) -> None:
         """Compare."""
-        self.verdicts = self._case.verdicts(named)
-        self.harm = changed(self._lying, self._before, self._copies.now, self._referee.may_change(self._case))
+        with _comparing():
+            self.verdicts = self._case.verdicts(named)
+            self.harm = changed(self._lying, self._before, self._copies.now, self._referee.may_change(self._case))
+
+
+@contextmanager
+def _comparing() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # of the user's reference, or for lack of memory
+        said = (str(error).strip() or "no message").splitlines()[0]
+        raise NotComparedError(
+            f"a launch cannot be compared with the reference ({type(error).__name__}: {said}); where memory is short, "
+            "say made_inputs=False or a smaller memory_share"
+        ) from None

@@ -11,7 +11,7 @@ from tuner.autotuning.bench import Bench
 from tuner.autotuning.card import Card
 from tuner.autotuning.compile_queue import CompileQueue
 from tuner.autotuning.ledger import Held, Ledger
-from tuner.autotuning.referee import MADE, Referee
+from tuner.autotuning.referee import MADE, NotComparedError, Referee
 from tuner.config import Config
 from tuner.deciding import Decision, decide
 from tuner.errors import StudyFailedError
@@ -172,6 +172,8 @@ class Tuning:
                 self._bench.launch_once(launchable)
             else:
                 report = self._referee.examine(self._bench, launchable, self._label, self._held.promise)
+        except NotComparedError:
+            raise
         except Exception as error:  # a config's own failure is its outcome, whatever its launch raises
             return self._failed(config, error, compiled)
         if report is not None and not report.passed:
