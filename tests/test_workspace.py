@@ -110,3 +110,22 @@ def test_a_killed_holder_lets_the_gpu_go(tmp_path):
     with Workspace(tmp_path).gpu_lock("NVIDIA H200", lambda: waits.append("waits")):
         pass
     assert waits == []
+
+
+def test_programs_that_share_a_name_go_on_beside_each_other_and_one_that_does_not_waits(tmp_path):
+    workspace, waits = Workspace(tmp_path), []
+    with workspace.gpu_lock("NVIDIA H200", shared=True):
+        with workspace.gpu_lock("NVIDIA H200", lambda: waits.append("shared"), shared=True):
+            pass
+        assert waits == []
+        waiter = threading.Thread(target=_hold, args=(workspace, lambda: waits.append("alone")))
+        waiter.start()
+        assert eventually(lambda: waits == ["alone"])
+        assert waiter.is_alive()
+    waiter.join(20)
+    assert not waiter.is_alive()
+
+
+def _hold(workspace: Workspace, on_wait: object) -> None:
+    with workspace.gpu_lock("NVIDIA H200", on_wait):
+        pass

@@ -144,6 +144,10 @@ class ManyStudies:
             study.outcome = study.opened.result(interrupted=end.value)
         except StudyFailedError as error:
             study.outcome = error
+        except KeyboardInterrupt:
+            if stop is None:
+                raise
+            study.outcome = study.opened.result(interrupted=True)  # it came just when this one had ended
         self._close(study)
         if isinstance(study.outcome, TuneResult) and study.outcome.interrupted and stop is None:
             raise KeyboardInterrupt  # it came while this one was at work, and is meant for all

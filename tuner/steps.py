@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
+from inspect import GEN_CLOSED, getgeneratorstate
 from multiprocessing.connection import wait
 from typing import TypeVar
 
@@ -29,18 +30,19 @@ Steps = Generator[Pause, None, Result]
 
 def finish(steps: Steps[Result]) -> Result:
     """Drive ``steps`` to the end. Ctrl-C is raised inside them, where they wait."""
-    try:
-        pause = next(steps)
-        while True:
-            try:
-                rest((pause,))
-            except KeyboardInterrupt as stop:
-                pause = steps.throw(stop)
-            else:
-                pause = next(steps)
-    except StopIteration as end:
-        result: Result = end.value
-        return result
+    stop: KeyboardInterrupt | None = None
+    while True:
+        try:
+            pause = next(steps) if stop is None else steps.throw(stop)
+            stop = None
+            rest((pause,))
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+        except KeyboardInterrupt as pressed:
+            if getgeneratorstate(steps) == GEN_CLOSED:
+                raise
+            stop = pressed
 
 
 def rest(pauses: Iterable[Pause]) -> None:

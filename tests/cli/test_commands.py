@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -211,6 +212,42 @@ def test_many_problems_are_tuned_in_turn_and_one_failure_does_not_stop_the_other
     answers = json.loads(ran.out)
     assert [a["problem"]["shape"]["cols"] for a in answers] == [100, 200, 300]
     assert answers[1]["error"] == "no config survived" and "winner" in answers[2]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--gpus", "0,x"), "--gpus: cannot read '0,x'; write numbers of GPUs such as 0,1"),
+        (("--total-time", "5m"), "--total-time is for all of --problems together, in place of --time"),
+    ],
+)
+def test_gpus_and_the_time_of_all_are_read_strictly(cli, words, said):
+    ran = cli("tune", *SOFTMAX, *words)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == f"error: {said}\n"
+
+
+def test_gpus_the_time_of_all_and_what_was_counted_reach_the_session(api, cli, tmp_path, monkeypatch):
+    given: list[dict[str, object]] = []
+
+    class Session(contextlib.nullcontext["Session"]):
+        def __init__(self, **machine: object) -> None:
+            super().__init__(self)
+            given.append(machine)
+
+        def tune_many(self, problems, **more):
+            given.append(more)
+            return [None for _ in problems]
+
+    monkeypatch.setattr("tuner.session.Session", Session)
+    file = tmp_path / "problems.yaml"
+    file.write_text("- {operator: softmax, shape: {rows: 8, cols: [100, 200]}, dtype: bf16, count: 12}\n")
+    ran = cli("tune", "--problems", str(file), "--total-time", "5m", "--gpus", "0,1", "--json")
+    assert (ran.code, json.loads(ran.out)) == (130, [])
+    assert given[0]["gpus"] == [0, 1]
+    assert (given[1]["total_s"], given[1]["time_s"], given[1]["calls"]) == (300.0, None, [12, 12])
+    cli("tune", "--problems", str(file), "--total-time", "5m", "--time", "1m")
+    assert len(given) == 2
 
 
 # the other commands

@@ -78,3 +78,10 @@ def test_without_a_time_anything_may_be_better_and_without_a_free_row_nothing():
     chooser = Chooser(GRID, np.random.default_rng(0))
     assert chooser.chance_of_better(Seen([1], [math.nan]), np.ones(len(GRID), dtype=bool)) == 1.0
     assert chooser.chance_of_better(Seen([1], [2.0]), np.zeros(len(GRID), dtype=bool)) == 0.0
+
+
+def test_what_the_next_row_is_expected_to_gain_is_known_with_a_model_and_shrinks_as_the_best_is_found():
+    assert search(6)[1].expected_gain is None  # spread over the space, without a model
+    early, late = search(9)[1].expected_gain, search(60)[1].expected_gain
+    assert early is not None and late is not None
+    assert early > 0.02 > 10.0 * late > 0.0

@@ -32,6 +32,16 @@ class ProcessId:
 
 
 @dataclass(frozen=True)
+class Setting:
+    """The value of an environment variable in the process."""
+
+    name: str
+
+    def __call__(self, state: WorkerState) -> str:
+        return os.environ.get(self.name, "")
+
+
+@dataclass(frozen=True)
 class Count:
     """How many jobs this process has had."""
 

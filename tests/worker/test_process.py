@@ -22,12 +22,13 @@ from tests.worker.jobs import (
     Poison,
     ProcessId,
     Refused,
+    Setting,
     Sleep,
     Unpicklable,
 )
 from tuner.errors import MissingError
 from tuner.machine_faults import machine_fault
-from tuner.worker.messages import Died, Done, Raised
+from tuner.worker.messages import Died, Done, Raised, Reply
 from tuner.worker.pool import Pool
 from tuner.worker.process import Worker
 from tuner.worker.zygote import Zygote
@@ -288,3 +289,29 @@ def test_a_file_that_is_gone_from_the_cache_is_the_machines_fault_and_any_other_
 def test_a_pool_of_no_workers_is_refused(zygote, tmp_path):
     with pytest.raises(ValueError, match="`size` must be at least 1, but got 0"):
         Pool(zygote, 0, 60, tmp_path, "test")
+
+
+def test_a_worker_of_a_gpu_sees_that_one_alone_and_so_does_the_process_after_it(zygote, tmp_path):
+    worker = Worker(zygote, tmp_path / "worker.log", visible="GPU-abc")
+    try:
+        assert worker.run(Setting("CUDA_VISIBLE_DEVICES"), 60).value == "GPU-abc"
+        worker.kill()
+        assert worker.run(Setting("CUDA_VISIBLE_DEVICES"), 60).value == "GPU-abc"
+        assert worker.starts == 2
+    finally:
+        worker.kill()
+
+
+def test_a_pool_forgets_the_jobs_of_some_keys_and_answers_the_others(zygote, tmp_path):
+    pool: Pool[str] = Pool(zygote, 1, 60, tmp_path, "few")
+    try:
+        pool.submit("stuck", Sleep(300, str(tmp_path / "ids")))
+        pool.submit("gone", Add(1, 1))
+        pool.submit("kept", Add(2, 2))
+        pool.forget(["stuck", "gone"])
+        assert (pool.running, pool.waiting) == (0, 1)
+        replies: list[tuple[str, Reply]] = []
+        assert eventually(lambda: replies.extend(pool.poll()) or replies)
+        assert [(key, reply.value) for key, reply in replies if isinstance(reply, Done)] == [("kept", 4)]
+    finally:
+        pool.close()
