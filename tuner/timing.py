@@ -125,7 +125,8 @@ class Timer:
         self._poison_outputs()
         self._call(launch, 0)
         torch.cuda.synchronize()
-        first_us = interval_us(lambda: self._call(launch, 1 % len(self.copies)), _SPIN_CYCLES)
+        # One call, not a graph: the host takes longer over it than a short kernel runs, and must be done before.
+        first_us = interval_us(lambda: self._call(launch, 1 % len(self.copies)), _LONG_SPIN_CYCLES)
         if first_us > give_up_us:
             return Prepared(launch, 0, first_us, None, EVENT_PROTOCOL)
         rounds = math.ceil(MIN_INTERVAL_US / max(first_us, 0.5) / len(self.copies))

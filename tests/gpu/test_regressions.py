@@ -26,7 +26,8 @@ def test_a_winner_is_measured_again_and_holds_on_the_same_card_and_software(data
     then, now = tuned.winner.created_at.isoformat(), later["created_at"].isoformat()
     report = tuner.regressions({"until": then}, {"since": now}, db=database)
     assert report.rows
-    assert {row.verdict for row in report.rows} <= {Verdict.SAME, Verdict.AMBIGUOUS}
+    found = [(row.verdict, row.change, row.threshold) for row in report.rows]
+    assert {verdict for verdict, *_ in found} <= {Verdict.SAME, Verdict.AMBIGUOUS}, found
     assert all(row.before is None or row.before.conditions.sm_clock > 0 for row in report.rows)
 
 

@@ -228,7 +228,11 @@ def _shared_notes(rows: Sequence[Row], floors: Mapping[str, NoiseFloor], names: 
                 "the card or the compiler changed, not these configs alone"
             )
         if key in floors and floors[key].basis == "none":
-            notes.append(f"{name}: too few repeated measurements to know its noise; 2 % is taken as the limit")
+            limit = f"{floors[key].threshold:.0%}"
+            notes.append(
+                f"{name}: too few repeated measurements to know its noise; {limit} is taken as the limit "
+                "(`tuner remeasure` repeats)"
+            )
     return notes
 
 

@@ -35,6 +35,8 @@ class NoiseFloor:
 
 
 NO_FLOOR = NoiseFloor(0.0, 0, "none")
+UNKNOWN_FLOOR = NoiseFloor(0.025, 0, "none")
+"""Where nothing was repeated: sessions on one card, with the same software, have been seen to differ by 2 to 3 %."""
 
 
 def noise_floors(repeats: Iterable[Repeat], singles: Mapping[str, Sequence[Blocks]]) -> dict[str, NoiseFloor]:
@@ -62,7 +64,7 @@ def noise_floors(repeats: Iterable[Repeat], singles: Mapping[str, Sequence[Block
             # Two measurements average over two processes each, so they agree better by the root of two.
             floors[device] = NoiseFloor(_half_width(within) / math.sqrt(2.0), len(within), "processes")
         else:
-            floors[device] = NO_FLOOR
+            floors[device] = UNKNOWN_FLOOR
     return floors
 
 
