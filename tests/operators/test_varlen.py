@@ -323,3 +323,14 @@ def test_the_self_check_of_a_file_tells_right_from_wrong(tmp_path, causal, more,
     done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == status, done.stderr
     assert f": {word}" in done.stdout and "7 of 148 queries and 187 keys, 4 heads of 32" in done.stdout
+
+
+@pytest.mark.parametrize(("batch", "sequences"), [(1, [1, 1]), (12, [1, 12]), (64, [1, 64, 20]), (1000, [1, 168, 20])])
+def test_what_stands_in_for_the_tuned_shape_has_its_remainders_and_its_many_sequences(batch, sequences):
+    shape = {"batch": batch, "heads": 32, "kv_heads": 8, "max_len": 1001, "max_kv_len": 4099, "head_dim": 64}
+    tuned = VARLEN.problem(shape, "fp16", {"lengths": "uniform", "causal": True})
+    found = VARLEN.stand_ins(tuned, {"max_len": 64, "max_kv_len": 32}, {})
+    assert [at.sizes["batch"] for at in found] == sequences
+    assert (found[0].sizes["max_len"], found[0].sizes["max_kv_len"]) == (64 + 1001 % 64, 64 * 32 + 4099 % 32)
+    assert (found[-1].sizes["heads"], found[-1].sizes["kv_heads"]) == (8, 4)
+    assert all(at.settings == tuned.settings for at in found)

@@ -177,6 +177,14 @@ class AttentionVarlen(Operator):
         found = varlen_problems(problem.sizes, str(problem.settings["lengths"]), tiles, max_tiles, same_binary)
         return tuple(self.problem(shape, problem.dtype, {**problem.settings, "lengths": rule}) for shape, rule in found)
 
+    def stand_ins(
+        self, problem: Problem, tiles: Mapping[str, int], max_tiles: Mapping[str, int]
+    ) -> tuple[Problem, ...]:
+        from tuner.operators.stand_ins import varlen_stand_ins
+
+        shapes = varlen_stand_ins(problem.sizes, tiles)
+        return tuple(self.problem(shape, problem.dtype, problem.settings) for shape in shapes)
+
     def self_check(self, problem: Problem) -> str:
         from tuner.operators.varlen_self_check import varlen_self_check
 

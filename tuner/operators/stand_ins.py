@@ -62,6 +62,21 @@ def decode_stand_ins(sizes: Mapping[str, int], tiles: Mapping[str, int]) -> list
     ]
 
 
+def varlen_stand_ins(sizes: Mapping[str, int], tiles: Mapping[str, int]) -> list[dict[str, int]]:
+    """Of attention over packed sequences: what the longest one's lengths leave after whole tiles, with as many tiles of
+    keys (64 at most) and of queries (2); as many sequences (about 160) where those are many; and many programs."""
+    q_tile, kv_tile = tiles.get("max_len", _TILE), tiles.get("max_kv_len", _TILE)
+    q_len, kv_len = sizes["max_len"], sizes["max_kv_len"]
+    few = {"max_len": min(q_len, max(1, q_tile // 3)), "max_kv_len": min(kv_len, max(1, kv_tile // 3))}
+    alone = {"heads": 1, "kv_heads": 1, "head_dim": sizes["head_dim"]}
+    deep = {"max_len": like(q_len, q_tile, 1), "max_kv_len": like(kv_len, kv_tile, _DEEP_TILES)}
+    heads, kv_heads = _few_heads(sizes)
+    batch = min(sizes["batch"], _parity(-(-_PROGRAMS // heads), sizes["batch"]))
+    many = [{**alone, **few, "batch": crowd(sizes["batch"])}] if sizes["batch"] > batch else []
+    crowded = {**alone, **few, "batch": batch, "heads": heads, "kv_heads": kv_heads}
+    return [{**alone, **deep, "batch": 1}, *many, crowded]
+
+
 def _few_heads(sizes: Mapping[str, int]) -> tuple[int, int]:
     """At most four kv heads, as even or odd as the tuned ones, and groups of two where they are larger."""
     group = sizes["heads"] // sizes["kv_heads"]
