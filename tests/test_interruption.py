@@ -171,3 +171,22 @@ def test_two_studies_in_one_database_at_once_both_finish(cache, tmp_path):
     assert rows(database, "SELECT state FROM tuner_study") == [("finished",)] * 2
     assert trials(database) == 8
     assert len(rows(database, "SELECT id FROM tuner_winner")) == 2
+
+
+def test_kill_9_of_several_problems_at_once_costs_only_what_was_in_flight(cache, tmp_path):
+    problems = tmp_path / "problems.yaml"
+    problems.write_text("- {operator: softmax, shape: {rows: 64, cols: [100, 228]}, dtype: fp32}\n", encoding="utf-8")
+    database, env = tmp_path / "tuner.db", environment(TUNER_CACHE=str(cache))
+    words = ["tune", "--problems", str(problems), "--space", str(SPACES / "small.yaml"), "--no-gpu", "--json"]
+    command = ["-m", "tuner", *words, "--workers", "2", "--db", str(database)]
+    program = start(*command, env=env, cwd=tmp_path)
+    assert eventually(lambda: trials(database) >= 3)
+    program.kill()
+    program.communicate()
+    before = set(rows(database, "SELECT id, config_key, value_us FROM tuner_trial"))
+    done = run(*command, env=env, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert before <= set(rows(database, "SELECT id, config_key, value_us FROM tuner_trial"))
+    assert trials(database) == 8
+    assert [answer["study"]["trials"] for answer in json.loads(done.stdout)] == [4, 4]
+    assert rows(database, "SELECT state FROM tuner_study") == [("finished",)] * 2

@@ -288,3 +288,26 @@ def test_a_search_in_which_nothing_better_is_left_ends_by_itself_unless_it_is_to
         assert ended.chance_of_better is not None and 0.0 <= ended.chance_of_better <= 1.0
         whole = session.tune(PROBLEM, space=space, trials=4, early_stop=False)
     assert whole.study.trials == 4
+
+
+@pytest.mark.usefixtures("standing_machine")
+def test_many_problems_at_once_find_what_each_finds_alone_and_share_compilations(finished, tmp_path):
+    other = tuner.make_problem("softmax", {"rows": 96, "cols": 100}, "fp32")
+    told: list[tuple[Problem, Event]] = []
+    with tuner.Session(gpu=False, db=str(tmp_path / "new.db")) as session:
+        space = spaces() / "small.yaml"
+        outcomes = session.tune_many([PROBLEM, other], space=space, on_event=lambda p, e: told.append((p, e)))
+        with pytest.raises(UsageError, match="not both"):
+            session.tune_many([PROBLEM], time_s=1, total_s=1)
+        with pytest.raises(UsageError, match="calls must be 1 numbers, one a problem, but got 2"):
+            session.tune_many([PROBLEM], calls=[1, 2])
+    assert [outcome.problem for outcome in outcomes] == [PROBLEM, other]
+    alone = finished[0]
+    assert outcomes[0].winner.config == alone.winner.config
+    assert outcomes[0].winner.record.verdict == alone.winner.record.verdict
+    assert all(outcome.study.outcomes == {"timed": 4} for outcome in outcomes)
+    first_of_other = next(i for i, (p, e) in enumerate(told) if p == other and isinstance(e, StudyStarted))
+    last_of_first = next(i for i, (p, e) in enumerate(told) if p == PROBLEM and isinstance(e, StudyFinished))
+    assert first_of_other < last_of_first
+    said = [event.text for _, event in told if isinstance(event, Notice)]
+    assert said[-1] == "8 of 8 configs needed no compilation: the same kernels were in the cache"
