@@ -47,7 +47,7 @@ def peers(inputs: Tensors, problem: Problem) -> dict[str, Callable[[], Call]]:
 
 
 def varlen_attn(inputs: Tensors, max_q: int, max_kv: int, causal: bool) -> Call:
-    """Torch's own function. How it is told of a causal mask and of grouped heads differs between versions."""
+    """Torch's own function, called once. How it is told of a causal mask and of grouped heads differs by version."""
     from torch.nn.attention.varlen import varlen_attn as function
 
     known = inspect.signature(function).parameters
@@ -55,14 +55,20 @@ def varlen_attn(inputs: Tensors, max_q: int, max_kv: int, causal: bool) -> Call:
     if causal:
         given |= {"window_size": (-1, 0)} if "window_size" in known else {"is_causal": True}
     tensors = [inputs[name] for name in ("q", "k", "v", "cu_seqlens_q", "cu_seqlens_kv")]
-    return lambda: function(*tensors, max_q, max_kv, **given)
+    return tried(lambda: function(*tensors, max_q, max_kv, **given))
 
 
 def flash(inputs: Tensors, max_q: int, max_kv: int, causal: bool) -> Call:
-    """The flash kernel of this torch."""
+    """The flash kernel of this torch, called once."""
     tensors = [inputs[name] for name in ("q", "k", "v", "cu_seqlens_q", "cu_seqlens_kv")]
     function = torch.ops.aten._flash_attention_forward
-    return lambda: function(*tensors, max_q, max_kv, 0.0, causal, False)[0]
+    return tried(lambda: function(*tensors, max_q, max_kv, 0.0, causal, False)[0])
+
+
+def tried(call: Call) -> Call:
+    """``call`` after it was called once: where it refuses, in whatever words, it is not made."""
+    call()
+    return call
 
 
 def padded_sdpa(backend: SDPBackend, inputs: Tensors, length: int, causal: bool) -> Call:

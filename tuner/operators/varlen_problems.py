@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from tuner.operators.small_problems import integer_class, small_heads
 
 _ALIGNED = 16
-_MANY_TILES, _LONG_TILES = 7, 64  # as for attention
+_MANY_TILES = 7  # as for attention; what stands in for the tuned shape has as many as that
 # Sequences; the most of them are more than a program of ``searched`` looks at at a time.
 _FEW, _SEVERAL, _MANY = 7, 35, 150
 
@@ -46,7 +46,6 @@ def varlen_problems(
     grouped = small_heads(sizes["heads"], sizes["kv_heads"], same_binary)
     # In the interpreter every tile costs milliseconds, so the heads are left to two shapes.
     alone = grouped if same_binary else (1, 1)
-    long = _MANY_TILES if same_binary else min(_LONG_TILES, max(_MANY_TILES, sizes["max_kv_len"] // kv_tile))
     part_q, part_kv = max(1, q_tile // 3), max(1, kv_tile // 3)
     if sizes["max_len"] == sizes["max_kv_len"]:
         as_tuned = (max(q_tile, kv_tile) + part_q,) * 2
@@ -58,6 +57,6 @@ def varlen_problems(
         (shape(_FEW, 2 * q_tile, 4 * kv_tile, alone), "edges"),
         (shape(3, *as_tuned, grouped), lengths),
         (shape(several, min(4, part_q), part_kv, alone), "uniform"),
-        (shape(1, part_q, long * kv_tile + 1, alone), "equal"),
+        (shape(1, part_q, _MANY_TILES * kv_tile + 1, alone), "equal"),
         (shape(1, 3 * q_tile + 1, part_kv, grouped), "equal"),
     ]
