@@ -42,6 +42,7 @@ OWNERS = {
         "tuner.own_operators.inputs",
         "tuner.own_operators.rehearsal",
         "tuner.own_operators.wrong_answers",
+        "tuner.far_tensors",
         "tuner.poisoned_allocations",
         "tuner.power",
         "tuner.probe",

@@ -23,7 +23,8 @@ class PlannedCheck:
     on a GPU also with warm caches, as a CUDA graph and on another stream, and of a large output its invariant.
     ``full_size``: at the tuned shape, where a launch is dear: without the graph and the other stream, which show no
     more there than at a small shape. ``strided``: the tensors are views of another layout. ``backwards``: launched in
-    the interpreter, once, with the last program first.
+    the interpreter, once, with the last program first. ``far``: strides by tensor, as items, of a layout in whose
+    place nothing fits (``tuner.far_tensors``).
     """
 
     problem: Problem
@@ -34,11 +35,13 @@ class PlannedCheck:
     strided: bool = False
     full_size: bool = False
     backwards: bool = False
+    far: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
     @property
     def name(self) -> str:
         """The family, and how its tensors lie where that is not as usual."""
-        how = [*(["strided"] if self.strided else []), *(["last program first"] if self.backwards else [])]
+        kinds = {"strided": self.strided, "last program first": self.backwards, "2^31 elements apart": bool(self.far)}
+        how = [kind for kind, so in kinds.items() if so]
         return f"{self.family} ({', '.join(how)})" if how else self.family
 
 
@@ -110,6 +113,9 @@ def plan(
             strided = crowded and bool(operator.strides(at, same_binary=False))
             check = PlannedCheck(at, operator.families(at)[0], there, repeat=False, strided=strided, backwards=crowded)
             checks.append(check)
+            far = operator.far_strides(problem, at) if crowded else {}
+            if far:
+                checks.append(PlannedCheck(at, operator.families(at)[0], there, repeat=False, far=tuple(far.items())))
     if full_size:
         chosen = operator.full_size_families or operator.families(problem)
         for family in chosen:

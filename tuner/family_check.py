@@ -14,6 +14,7 @@ import torch
 
 from tuner.check_plan import PlannedCheck
 from tuner.comparison import Comparison, JoinedComparison, Verdict, read_back
+from tuner.far_tensors import FarOutputs, Outputs, far_inputs
 from tuner.guarded import GuardedInputs, GuardedOutputs, Inputs, UnguardedInputs, bits
 from tuner.launches import (
     AT_FULL_SIZE,
@@ -71,17 +72,19 @@ class FamilyCheck:
             self.operator, problem, inputs, planned.family, self.seed, planned.profile, self.device
         )
         strides = self.operator.strides(problem, same_binary=self.gpu is not None) if planned.strided else {}
-        copied = sum(t.numel() * t.element_size() for t in inputs.values()) <= _LARGEST_COPY
+        copied = sum(t.numel() * t.element_size() for t in inputs.values()) <= _LARGEST_COPY and not planned.far
         variation = self.variation if copied else NONE
         guarded: Inputs
-        if copied:
+        if planned.far:
+            guarded = far_inputs(inputs, dict(planned.far))
+        elif copied:
             guarded = self.cache.guarded(problem, inputs, strides, self.device)
             variation.apply(inputs, guarded.given)
         else:
             guarded = UnguardedInputs(inputs)
         launcher = Launcher(self.launch, self.operator.scalars(problem), self.gpu)
         conditions = self._conditions(reference)
-        outputs = self._outputs(strides, len(conditions))
+        outputs = self._far_outputs() if planned.far else self._outputs(strides, len(conditions))
         runs = launcher.run(conditions, guarded, outputs)
         generic = planned.family in self.operator.generic_families
         return LaunchedCheck(planned, reference, variation, runs, guarded, outputs, generic)
@@ -109,11 +112,16 @@ class FamilyCheck:
         }
         return self.cache.outputs(problem, specs, self.device, count)
 
+    def _far_outputs(self) -> FarOutputs:
+        return FarOutputs(self.operator.output_specs(self.planned.problem), dict(self.planned.far))
+
     def _conditions(self, reference: Reference) -> tuple[Condition, ...]:
         """How to launch. Where NaN belongs, always twice: else one that was written looks like one that was left."""
         planned = self.planned
         if planned.backwards:
             return ONCE_BACKWARDS
+        if planned.far:
+            return ONCE
         if not planned.repeat and not reference.joined.has_nan:
             return ONCE
         outputs = self.operator.output_specs(planned.problem).values()
@@ -135,12 +143,12 @@ class LaunchedCheck:
         variation: Variation,
         runs: Sequence[Run],
         inputs: Inputs,
-        outputs: GuardedOutputs,
+        outputs: Outputs,
         generic: bool,
     ) -> None:
         self.planned, self._reference, self._variation, self._generic = planned, reference, variation, generic
         self._runs = runs
-        self._evidence: tuple[Inputs, GuardedOutputs] | None = (inputs, outputs)
+        self._evidence: tuple[Inputs, Outputs] | None = (inputs, outputs)
         # Where sums are made in no fixed order, every launch is held to the bound; else to the first one's bits.
         self._judged = runs if planned.profile.atomics else runs[:1]
         others = runs[len(self._judged) :]
@@ -212,7 +220,7 @@ class LaunchedCheck:
     def _differs(self, run: Run) -> bool:
         return self._differences.values[run.number - 1] != self._same[run]
 
-    def _explained(self, inputs: Inputs, outputs: GuardedOutputs, cache: ReferenceCache) -> FamilyReport:
+    def _explained(self, inputs: Inputs, outputs: Outputs, cache: ReferenceCache) -> FamilyReport:
         planned, first = self.planned, self._runs[0]
         for violation in (outputs.describe_violation(run.number) for run in self._runs if self._counts.values[0]):
             if violation:
@@ -273,7 +281,7 @@ def _never_nan(reference: OutputReference) -> bool:
     return reference.index is not None and not reference.has_nan
 
 
-def _differing(report: FamilyReport, outputs: GuardedOutputs, first: Run, second: Run) -> FamilyReport:
+def _differing(report: FamilyReport, outputs: Outputs, first: Run, second: Run) -> FamilyReport:
     """``report``, failed because a launch under another condition gave other bits than the first one."""
     for name, tensor in outputs.tensors[first.number].items():
         differing = bits(tensor) != bits(outputs.tensors[second.number][name])
@@ -289,7 +297,7 @@ def _differing(report: FamilyReport, outputs: GuardedOutputs, first: Run, second
     return report
 
 
-def _nan_reason(name: str, outputs: GuardedOutputs, runs: Sequence[Run]) -> str:
+def _nan_reason(name: str, outputs: Outputs, runs: Sequence[Run]) -> str:
     left = outputs.left(runs[0].number, name)
     if len(runs) > 1:
         never = int((left & outputs.left(runs[1].number, name)).sum())

@@ -17,7 +17,8 @@ from typing import Any, Protocol
 
 import torch
 
-from tuner.guarded import GuardedOutputs, Inputs
+from tuner.far_tensors import Outputs
+from tuner.guarded import Inputs
 from tuner.poisoned_allocations import PoisonedAllocations
 from tuner.program_order import last_program_first
 
@@ -136,7 +137,7 @@ class Launcher:
     scalars: Mapping[str, float]
     gpu: Gpu | None = None
 
-    def run(self, conditions: tuple[Condition, ...], inputs: Inputs, outputs: GuardedOutputs) -> list[Run]:
+    def run(self, conditions: tuple[Condition, ...], inputs: Inputs, outputs: Outputs) -> list[Run]:
         """Launch on what ``inputs`` are given under each of the ``conditions`` that this device and launch allow.
 
         ``outputs`` has room for as many launches. They are filled with NaN and with a large number by turns, and so is
@@ -154,7 +155,7 @@ class Launcher:
                 break
         return runs
 
-    def _launch(self, condition: Condition, number: int, inputs: Inputs, outputs: GuardedOutputs) -> bool:
+    def _launch(self, condition: Condition, number: int, inputs: Inputs, outputs: Outputs) -> bool:
         """False where the launch cannot be made under this condition."""
         gpu, place = self.gpu, place_of(condition)
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tuner.operators import get
-from tuner.operators.layouts import own_row_strides, own_strides
+from tuner.operators.layouts import far_strides, own_row_strides, own_strides
 from tuner.operators.small_problems import integer_class
 
 SIZES = st.integers(1, 9)
@@ -80,3 +80,17 @@ def test_every_tensor_with_a_head_dim_has_a_layout_of_its_own(name, more):
     wide = {n: tuple(t.shape) for n, t in tensors.items() if len(t.shape) == 4}
     found = operator.strides(problem)
     assert set(found) == set(wide) and not any(overlaps(wide[n], found[n]) for n in wide)
+
+
+def test_what_overflows_32_bits_in_the_tuned_tensors_does_so_in_small_ones():
+    tuned = {
+        "x": ((70_000, 40_000), (40_000, 1)),  # the last row begins beyond 2^31
+        "k": ((4, 8, 2**22, 64), (2**31, 2**28, 64, 1)),  # batches do, heads (7 * 2^28) and keys do not
+        "targets": ((70_000,), (1,)),
+    }
+    small = {"x": (160, 50), "k": (3, 2, 40, 64), "targets": (160,)}
+    found = far_strides(tuned, small)
+    assert set(found) == {"x", "k"}
+    assert 2**31 <= 159 * found["x"][0] < 2**31 + 160 * 16 and found["x"][1] == 1
+    assert 2 * found["k"][0] >= 2**31 and found["k"][1:] == (40 * 64, 64, 1)
+    assert far_strides({"x": ((60_000, 32_768), (32_768, 1))}, {"x": (160, 50)}) == {}

@@ -278,6 +278,29 @@ class Operator(ABC):
         """
         return {}
 
+    def far_strides(self, problem: Problem, small: Problem) -> dict[str, tuple[int, ...]]:
+        """Strides for tensors of ``small`` that overflow 32-bit offsets where those of ``problem`` do; mostly empty."""
+        from tuner.operators.layouts import far_strides
+
+        if self.bytes_moved(problem) < 2**31 * itemsize(problem.dtype):
+            return {}
+        tuned = {name: (tuple(t.shape), tuple(t.stride())) for name, t in self._tensors(problem).items()}
+        return far_strides(tuned, {name: tuple(t.shape) for name, t in self._tensors(small).items()})
+
+    def _tensors(self, problem: Problem) -> dict[str, torch.Tensor]:
+        """Every tensor of a launch, without values."""
+        import torch
+
+        from tuner.operators.tensors import empty
+
+        outputs = {
+            name: torch.empty_strided(spec.shape, spec.strides, device="meta")
+            if spec.strides
+            else empty(spec.shape, spec.dtype, "meta")
+            for name, spec in self.output_specs(problem).items()
+        }
+        return {**self.timing_inputs(problem, 0, "meta"), **outputs}
+
     def invariant(
         self, problem: Problem, inputs: Mapping[str, torch.Tensor], profile: PrecisionProfile
     ) -> Invariant | None:

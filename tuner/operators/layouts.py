@@ -13,6 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from tuner.operators.small_problems import integer_class
 
 _ALIGNED = 16
+_FAR = 2**31  # elements, beyond what a signed 32-bit number counts
+
+Layout = tuple[tuple[int, ...], tuple[int, ...]]
 # Of [batch, heads, length] (or [pages, tokens, heads]), the outermost first: as projections leave them (for the first
 # axes of a cache in pages: each head's tokens together), with padded rows, by token of all sequences, and by head.
 _ORDERS = ((0, 2, 1), (0, 1, 2), (2, 0, 1), (1, 0, 2))
@@ -44,6 +47,27 @@ def own_row_strides(names: Sequence[str], row_stride: int) -> dict[str, tuple[in
     """By matrix of ``names``, a row stride of its own, at least ``row_stride`` and in its class."""
     strides = _strides_like(row_stride, row_stride, math.gcd(row_stride, _ALIGNED))
     return {name: (stride, 1) for name, stride in zip(names, strides, strict=False)}
+
+
+def far_strides(tuned: Mapping[str, Layout], small: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """By tensor of ``small`` (shapes), strides with which the last element along an axis is 2^31 elements from the
+    first, for every axis of which ``tuned`` (shapes and strides) has elements so far apart; no other tensors.
+
+    What a kernel computes in 32 bits overflows on these as on the tuned ones.
+    """
+    found: dict[str, tuple[int, ...]] = {}
+    for name, (shape, strides) in tuned.items():
+        far = [(size - 1) * stride >= _FAR for size, stride in zip(shape, strides, strict=True)]
+        if not any(far):
+            continue
+        made, span = [1] * len(shape), small[name][-1]
+        for axis in reversed(range(len(shape) - 1)):
+            size = small[name][axis]
+            apart = -(-_FAR // (size - 1)) if far[axis] and size > 1 else 0
+            made[axis] = -(-max(span, apart) // _ALIGNED) * _ALIGNED
+            span = size * made[axis]
+        found[name] = tuple(made)
+    return found
 
 
 def _strides_like(tuned: int, least: int, step: int) -> Iterator[int]:
