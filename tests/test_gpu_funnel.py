@@ -15,6 +15,7 @@ from tuner.evaluating import EvaluateJob, SetUpJob
 from tuner.funnel import Ticket
 from tuner.gpu_funnel import GpuFunnel
 from tuner.gpu_lane import Lane
+from tuner.operators import get
 from tuner.space import load_space
 from tuner.targets import target
 from tuner.tickets import TicketOffice
@@ -23,6 +24,7 @@ from tuner.worker.messages import Died, Done, Raised, Reply
 from tuner.workspace import Workspace
 
 DEVICE = target("h200")
+OTHER = get("softmax").problem({"rows": 200, "cols": 70}, "fp32")
 CRASH = Died(timed_out=False, limit_s=20.0)
 
 
@@ -218,3 +220,51 @@ def test_it_takes_a_few_candidates_ahead_of_the_gpu(tickets):
     for ticket in tickets("num_warps=1", "num_warps=2", "PROGRAMS_PER_SM=2"):
         funnel.submit(ticket)
     assert funnel.capacity() == 1
+
+
+def test_an_idle_gpu_is_set_up_for_another_problem_too_and_then_looks_at_its_own_again(tickets):
+    gpu = FakeWorker(by_warps({1: Done(timed(10.0), 1)}))
+    funnel = funnel_of(gpu)
+    while not funnel.idle:
+        funnel.poll(0.0)
+    another = GpuFunnel(OTHER, DEVICE, FakeCompilers(), 7)  # type: ignore[arg-type]
+    funnel.set_up_another(another.set_up_job())
+    assert not funnel.idle
+    (record,) = through(funnel, tickets("num_warps=1"))
+    assert record.value_us == 10.0
+    assert kinds(gpu) == ["SetUpJob", "SetUpJob", "SetUpJob", "EvaluateJob"]
+    assert [job.problem for job in gpu.jobs[:3]] == [PROBLEM, OTHER, PROBLEM]
+
+
+def test_a_lane_that_is_wanted_elsewhere_gets_no_more_work_and_leaves_when_it_is_free(tickets):
+    gpu = FakeWorker(by_warps({1: Done(timed(10.0), 1), 2: Done(timed(12.0), 1)}))
+    funnel = funnel_of(gpu)
+    for ticket in tickets("num_warps=1", "num_warps=2"):
+        funnel.submit(ticket)
+    funnel.poll(0.0)
+    funnel.poll(0.0)
+    (lane,) = funnel.lanes
+    lane.ending = True
+    assert not lane.free
+    assert [record.value_us for _, record in funnel.poll(0.0)] == [10.0]
+    assert lane.free and kinds(gpu).count("EvaluateJob") == 1
+    funnel.leave(lane)
+    assert funnel.gpu_busy_seconds == 1.0 and funnel.poll(0.0) == [] and funnel.in_flight == 1
+    funnel.take(lane)
+    assert [record.value_us for record in through(funnel, [])] == [12.0]
+    assert funnel.gpu_busy_seconds == 1.5
+
+
+def test_two_gpus_take_from_one_queue_and_one_that_dies_holds_nothing_up(tickets):
+    deaths = iter([CRASH])
+    steady = FakeWorker(by_warps({n: Done(timed(10.0), 1) for n in (1, 2, 11, 12)}))
+    shaky = FakeWorker(evaluating(lambda job: next(deaths, Done(timed(11.0), 1))))
+    lanes = [Lane(steady, 0, alone=False), Lane(shaky, 3, alone=False)]  # type: ignore[arg-type]
+    funnel = GpuFunnel(PROBLEM, DEVICE, FakeCompilers(), 7, lanes)  # type: ignore[arg-type]
+    assert funnel.capacity() == 5
+    records = through(
+        funnel, tickets("num_warps=1", "num_warps=2", "num_warps=1,PROGRAMS_PER_SM=2", "num_warps=2,PROGRAMS_PER_SM=2")
+    )
+    assert {record.outcome for record in records} == {Outcome.TIMED} and len(records) == 4
+    assert {record.seconds["gpu"] for record in records} == {0.0, 3.0}
+    assert (steady.starts, shaky.starts) == (1, 2)

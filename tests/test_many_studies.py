@@ -16,7 +16,7 @@ from tests.engine_jobs import PROBLEM
 from tests.fakes import FakeCompilers, FakeWorker
 from tests.played import SPACE, FakeMachine, Played, binary_of
 from tuner.errors import MissingError, StudyFailedError
-from tuner.evaluating import EvaluateJob, GiveUpJob, RoundsJob
+from tuner.evaluating import EvaluateJob, GiveUpJob, RoundsJob, SetUpJob
 from tuner.events import Event, Notice, OverallProgress, TrialFinished
 from tuner.gpu_lane import Lane
 from tuner.many_studies import ManyStudies, Outcome, Wanted
@@ -173,6 +173,27 @@ def test_a_gpu_process_that_is_killed_in_the_middle_is_started_again_while_the_o
     assert winners(outcomes) == [2]
     assert (steady.starts, shaky.starts, len(died)) == (1, 2, 1)
     assert sorted(many.outcomes(PROBLEM).values()) == ["timed"] * 3 + ["wrong"] * 3
+
+
+def test_a_gpu_that_waits_for_compilers_is_set_up_for_the_next_problem_and_keeps_its_process(many):
+    class Slow(FakeCompilers):
+        polls = 0
+
+        def poll(self) -> Any:
+            self.polls += 1
+            if self.polls % 8 or not self._replies:
+                return []
+            return [self._replies.pop(0)]
+
+    many.compilers = Slow(binary=binary_of)
+    played = Played()
+    gpu = played.worker()
+    assert winners(many([PROBLEM, OTHER], [gpu], played)) == [2, 2]
+    set_ups = [at for at, job in enumerate(gpu.jobs) if isinstance(job, SetUpJob) and job.problem == OTHER]
+    evaluations = [at for at, job in enumerate(gpu.jobs) if isinstance(job, EvaluateJob) and job.problem == PROBLEM]
+    assert set_ups[0] < evaluations[-1] < set_ups[1]  # once ahead, and again, which is quick, when it has the GPU
+    assert gpu.starts == 1
+    assert sorted(many.outcomes(OTHER).values()) == ["timed"] * 3 + ["wrong"] * 3
 
 
 def test_a_third_problem_gets_the_gpu_that_is_free_first(many):

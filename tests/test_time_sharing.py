@@ -36,3 +36,4 @@ def test_where_no_model_tells_the_one_with_the_least_time_for_its_weight_goes_fi
 def test_a_turn_is_an_eighth_of_an_equal_share_and_no_shorter_than_three_seconds():
     assert turn_seconds(3600.0, 4) == 112.5
     assert turn_seconds(60.0, 4) == 3.0
+    assert turn_seconds(60.0, 4, set_up_s=2.0) == 10.0

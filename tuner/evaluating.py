@@ -98,11 +98,14 @@ class SetUpJob:
 
 @dataclass(frozen=True)
 class GiveUpJob:
-    """Give up all that a GPU worker keeps, for any problem: the card's memory is free, and the process goes on."""
+    """Give up what a GPU worker keeps for ``problem``: the process goes on, with what it keeps for others."""
+
+    problem: Problem
+    seed: int
 
     def __call__(self, state: WorkerState) -> None:
         with _surviving_gpu():
-            GpuDesk.clear(state)
+            GpuDesk.give_up(state, self.problem, self.seed)
 
 
 @dataclass(frozen=True)

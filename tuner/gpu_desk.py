@@ -26,6 +26,8 @@ IMPOSSIBLE_SHARE = 0.7
 _UNCACHED, _READ_SHARE = 4, 0.5
 _MOST_PREPARED = 48
 _KEPT = "desk/"
+# Of the card's memory, what the desks of other problems may take when one more is made.
+_DESKS_SHARE = 0.2
 _REFERENCE_SHARE = 0.1
 
 
@@ -61,20 +63,26 @@ class GpuDesk:
 
     @classmethod
     def of(cls, state: WorkerState, problem: Problem, device: Device, seed: int) -> GpuDesk:
-        """The desk for ``problem`` of this worker; the one for another problem is cleared away first."""
-        name = f"{_KEPT}{problem.key}/{seed}"
+        """The desk for ``problem`` of this worker. Those for others stay while the card has room for them."""
+        import torch
+
+        name = _name(problem, seed)
         if name not in state.kept:
-            cls.clear(state)
+            for other in [n for n in state.kept if n.startswith(_KEPT)]:
+                if torch.cuda.memory_allocated() <= _DESKS_SHARE * device.memory_bytes:
+                    break
+                del state.kept[other]
+            torch.cuda.empty_cache()
         desk: GpuDesk = state.keep(name, lambda: cls(problem, device, seed))
+        state.kept[name] = state.kept.pop(name)  # the one that was used last is cleared away last
         return desk
 
     @staticmethod
-    def clear(state: WorkerState) -> None:
-        """Clear away the desks of this worker: the card's memory is free again."""
+    def give_up(state: WorkerState, problem: Problem, seed: int) -> None:
+        """Clear away the desk for ``problem``: what it had of the card's memory is free again."""
         import torch
 
-        for name in [n for n in state.kept if n.startswith(_KEPT)]:
-            del state.kept[name]
+        state.kept.pop(_name(problem, seed), None)
         torch.cuda.empty_cache()
 
     def state(self) -> DeviceState:
@@ -186,6 +194,10 @@ class _Recent(dict[str, Any]):
         super().__setitem__(key, value)
         while len(self) > _MOST_PREPARED:
             del self[next(iter(self))]
+
+
+def _name(problem: Problem, seed: int) -> str:
+    return f"{_KEPT}{problem.key}/{seed}"
 
 
 def _nbytes(tensors: Mapping[str, Any]) -> int:

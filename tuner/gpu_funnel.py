@@ -21,16 +21,18 @@ from tuner.worker.messages import Died, Done, Reply
 from tuner.worker.pool import JobQueue
 from tuner.worker.process import Worker
 
-_SETTING_UP = -1
+_SETTING_UP, _FOR_ANOTHER = -1, -2
 _MOST_FAILED_STARTS = 3
 # How long work on the GPU that nobody wants any more may go on before its process is killed: a new one takes seconds.
 _PATIENCE_S = 1.0
+_BESIDE_SHARE = 0.05
 
 
 class GpuFunnel(Funnel):
     """Compiles ahead, and keeps the processes of ``lanes`` checking and timing, one candidate each.
 
-    ``typical``: a candidate whose references are computed when a process is set up. Without a lane it only compiles.
+    ``typical``: a candidate whose references are computed when a process is set up; ``set_up_s``: how long that took
+    last. Without a lane it only compiles.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class GpuFunnel(Funnel):
         self._busy_before: dict[int, float] = {}
         self._busy_seconds = 0.0
         self._most_lanes = 1
+        self.set_up_s = 0.0
         for lane in lanes:
             self.take(lane)
 
@@ -80,13 +83,20 @@ class GpuFunnel(Funnel):
         return self.lanes[0].free and not self.lanes[0].ending and self.lanes[0].is_set_up_for(self._desk)
 
     @property
-    def ready(self) -> int:
-        """Candidates that are compiled and wait for a GPU."""
-        return len(self._ready)
+    def fits_beside(self) -> bool:
+        """Whether the tensors of several processes, or problems of this size, fit into the card's memory at once."""
+        return self._operator.bytes_moved(self.problem) < _BESIDE_SHARE * self.device.memory_bytes
 
     def set_up_job(self) -> SetUpJob:
         """What prepares a GPU's process for the problem."""
         return SetUpJob(self.problem, self.device, self.seed, self._typical)
+
+    def set_up_another(self, job: SetUpJob) -> None:
+        """Its first GPU, which must be idle, is set up for another problem too, and then looks at its own again."""
+        lane = self.lanes[0]
+        lane.clear()
+        lane.worker.send(job, SET_UP_LIMIT_S)
+        lane.on = _FOR_ANOTHER
 
     def capacity(self) -> int:
         # Enough to keep every compiler at work and a few candidates ready for each GPU, but not so many that the
@@ -113,7 +123,7 @@ class GpuFunnel(Funnel):
                 number, lane.on = lane.on, None
                 if number == _SETTING_UP:
                     self._is_set_up(lane, reply)
-                elif number in self._travelling:
+                elif number != _FOR_ANOTHER and number in self._travelling:
                     self._evaluated(number, reply, lane)
         if lane.ending:
             return
@@ -135,6 +145,7 @@ class GpuFunnel(Funnel):
         if isinstance(reply, Done):
             lane.set_up_for(self._desk)
             lane.failed_starts = 0
+            self.set_up_s = reply.seconds
             return
         lane.failed_starts += 1
         if lane.failed_starts >= _MOST_FAILED_STARTS:

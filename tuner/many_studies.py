@@ -28,6 +28,8 @@ from tuner.worker.shared_pool import Share, SharedPool
 _TELL_S = 1.0
 _AHEAD = 1
 """Studies that are open beside those in front."""
+_LEAST_LEFT_S = 10.0
+"""A search that ends sooner is not held up for the next problem's set-up."""
 
 Told = Callable[[Problem, Event], None]
 Outcome = TuneResult | StudyFailedError
@@ -53,6 +55,7 @@ class _Study:
     turn_ends: float = math.inf
     turn_results: int = 0
     results: int = 0
+    is_set_up: bool = False
 
     @property
     def is_open(self) -> bool:
@@ -67,6 +70,11 @@ class _Study:
     def lanes(self) -> list[Lane]:
         funnel = self.run.funnel
         return funnel.lanes if isinstance(funnel, GpuFunnel) else []
+
+    @property
+    def set_up_s(self) -> float:
+        funnel = self.run.funnel
+        return funnel.set_up_s if isinstance(funnel, GpuFunnel) else 0.0
 
     @property
     def decides(self) -> bool:
@@ -130,6 +138,7 @@ class ManyStudies:
         self._choose_those_in_front()
         self._open_ahead()
         self._hand_out_lanes()
+        self._set_up_ahead()
         pauses = [pause for study in self._studies if study.is_open and (pause := self._step(study)) is not None]
         self._tell()
         if pauses:
@@ -195,8 +204,10 @@ class ManyStudies:
         if study.outcome is not None:
             return
         now = time.monotonic()
-        study.in_front, study.turn_results = True, len(study.run.results)
-        study.turn_ends = math.inf if self._total_s is None else now + turn_seconds(self._total_s, len(self._studies))
+        study.in_front = study.is_set_up = True
+        study.turn_results = len(study.run.results)
+        if self._total_s is not None:
+            study.turn_ends = now + turn_seconds(self._total_s, len(self._studies), study.set_up_s)
         study.run.begin_turn(now)
 
     def _end_turn(self, study: _Study) -> None:
@@ -254,6 +265,19 @@ class ManyStudies:
             if id(lane) not in holders and takers:
                 taker = min(takers, key=lambda s: len(s.lanes))
                 taker.run.funnel.take(lane)  # type: ignore[attr-defined]
+
+    def _set_up_ahead(self) -> None:
+        """Where the one GPU waits for compilers, it makes the tensors and references of the next problem meanwhile."""
+        if len(self._lanes) != 1:
+            return
+        front = [s.run for s in self._studies if s.in_front and not s.decides]
+        ahead = [s for s in self._studies if s.is_open and not s.in_front and not s.is_set_up]
+        if not front or not ahead or front[0].search_seconds_left < _LEAST_LEFT_S:
+            return
+        now, then = front[0].funnel, ahead[0].run.funnel
+        if isinstance(now, GpuFunnel) and isinstance(then, GpuFunnel) and now.idle and then.fits_beside:
+            ahead[0].is_set_up = True
+            now.set_up_another(then.set_up_job())
 
     # What is said
 

@@ -14,7 +14,6 @@ from tuner.finals import Outcome as FinalOutcome
 from tuner.gpu_funnel import GpuFunnel
 from tuner.gpu_lane import Lane
 from tuner.machine import Machine
-from tuner.operators import get
 from tuner.space import BoundSpace
 from tuner.steps import Steps, reply_in_steps
 from tuner.store.records import TIE, WINNER, StudyRecord, WinnerRecord
@@ -23,7 +22,6 @@ from tuner.study_results import Result, Results
 from tuner.tickets import TicketOffice
 from tuner.trial import Measurement, Outcome, TrialRecord
 
-_BESIDE_SHARE = 0.05
 _GIVE_UP_LIMIT_S = 20.0
 # Estimates closer than this are called ties: a static model tells no smaller difference.
 ESTIMATE_INDIFFERENCE = 0.01
@@ -74,7 +72,7 @@ class StudyEnd:
             self._on_stage(Stage.RACE)
             workers = [place.machine.fresh_worker(f"finals-{i}", lane) for i in range(FINAL_PROCESSES)]
             racers = choose_racers(contenders)
-            if self._fits_beside():
+            if funnel.fits_beside:
                 yield from finals.set_up(workers, racers[0])
             finalists = yield from finals.race(lane.worker, racers, raced, deadline)
             plain = [c for c in contenders if c.is_plain]
@@ -94,15 +92,10 @@ class StudyEnd:
     def _give_up(self, lane: Lane) -> Steps[None]:
         """The search's process gives up the card: what it keeps must not differ from one finalist to another."""
         if self._place.shares_gpu and lane.worker.process_id:
-            yield from reply_in_steps(lane.worker, GiveUpJob(), _GIVE_UP_LIMIT_S)
+            yield from reply_in_steps(lane.worker, GiveUpJob(self._problem, self._place.seed), _GIVE_UP_LIMIT_S)
             lane.clear()
         else:
             lane.worker.kill()
-
-    def _fits_beside(self) -> bool:
-        """Whether the tensors of several processes fit into the card's memory at once."""
-        needed = get(self._problem.operator).bytes_moved(self._problem)
-        return needed < _BESIDE_SHARE * self._device.memory_bytes
 
     def _store_wrong(self, wrong: Mapping[str, str]) -> None:
         """A finalist that failed the check on new inputs is wrong, whatever it was before, and so are its twins."""

@@ -102,6 +102,11 @@ class StudyRun:
         return self._spent_s + turn
 
     @property
+    def search_seconds_left(self) -> float:
+        """Seconds of its time budget that are left for the search; infinite without one."""
+        return self.budget.search_deadline - time.monotonic()
+
+    @property
     def has_something_to_decide(self) -> bool:
         """Whether the search may end: a budget too short for one trial still gives the plain configs theirs."""
         return self.results.best is not None or self.results.plain_have_ended
@@ -244,13 +249,20 @@ class StudyRun:
         end = StudyEnd(self.place, self.results, self._enter)
         if isinstance(self.funnel, GpuFunnel):
             self.stage = Stage.RACE
-            while not self.funnel.lanes or self.funnel.lanes[0].ending:  # its turn is over; it gets one for the end
-                yield Pause()
+            while not self._has_its_gpu(self.funnel):
+                self.funnel.poll(0.0)
+                yield self._pause()
             deadline = self.budget.deadline if self._end_s is None else time.monotonic() + self._end_s
             winner = yield from end.measured(self.funnel, self._raced, deadline)
         else:
             winner = end.estimated()
         self._announce(winner)
+
+    @staticmethod
+    def _has_its_gpu(funnel: GpuFunnel) -> bool:
+        """Whether nobody else wants its first GPU, or is at work there: its turn may be over, and it gets one for the
+        end."""
+        return bool(funnel.lanes) and funnel.lanes[0].free and not funnel.lanes[0].ending
 
     def _announce(self, winner: WinnerRecord) -> None:
         self.place.store.record_winner(self.place.study.id, winner)

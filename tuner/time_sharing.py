@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 TURN_S = 3.0
-_TURNS_EACH = 8
-"""Of an equal share of the budget, so many turns; but no turn is shorter than ``TURN_S``."""
+_TURNS_EACH, _SET_UPS = 8, 5.0
+"""Of an equal share of the budget, so many turns; but no turn is shorter than ``TURN_S``, or than so many times what it
+takes to set up the GPU for it."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +59,9 @@ def next_turn(standings: Sequence[Standing]) -> int:
     return min(range(len(standings)), key=lambda at: _order(standings[at]))
 
 
-def turn_seconds(total_s: float, problems: int) -> float:
-    """How long a turn takes, of a budget of ``total_s`` seconds for so many problems."""
-    return max(TURN_S, total_s / (_TURNS_EACH * problems))
+def turn_seconds(total_s: float, problems: int, set_up_s: float = 0.0) -> float:
+    """How long a turn takes, of a budget of ``total_s`` seconds for so many problems; ``set_up_s``: to begin one."""
+    return max(TURN_S, total_s / (_TURNS_EACH * problems), _SET_UPS * set_up_s)
 
 
 def _order(standing: Standing) -> tuple[float, float]:
