@@ -353,7 +353,9 @@ def launch(
     kv_heads, kv_len = k.shape[1], k.shape[2]
     tiles_m = triton.cdiv(q_len, 64 * CONSUMERS)
     tiles = tiles_m * batch * heads
-    dtype = gl.float16 if q.dtype == torch.float16 else gl.bfloat16
+    dtype = {torch.float16: gl.float16, torch.bfloat16: gl.bfloat16}.get(q.dtype)
+    if dtype is None or head_dim not in (64, 128):
+        raise ValueError(f"this kernel takes fp16 and bf16, and a head_dim of 64 or 128, not {q.dtype} and {head_dim}")
 
     def rows(x, block):
         shape = [1, 1, block, head_dim]
