@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +40,14 @@ templates:
 @dataclass
 class Played:
     """A GPU on which a config takes ``us[num_warps]``; switch ``wrong`` fails the check, and so do ``wrong_at_last``
-    (numbers of warps) in the finals. ``stuck``: numbers of warps that never come back."""
+    (numbers of warps) in the finals. ``stuck``: numbers of warps that never come back. A check takes ``check_s``
+    seconds."""
 
     us: dict[int, float] = field(default_factory=lambda: {1: 20.0, 2: 10.0, 4: 12.0})
     wrong_at_last: set[int] = field(default_factory=set)
     stuck: set[int] = field(default_factory=set)
     dies_at_last: bool = False
+    check_s: float = 0.1
     warps: dict[str, int] = field(default_factory=dict)
     workers: list[FakeWorker] = field(default_factory=list)
 
@@ -64,7 +66,7 @@ class Played:
                 return None
             if "y * 1.02" in Path(job.candidate.source_path).read_text():  # the rendered switch
                 return Done(Evaluation(wrong("7 times the bound"), None), 0.1)
-            return Done(timed(self.us[warps]), 0.1)
+            return Done(replace(timed(self.us[warps]), seconds={"check": self.check_s}), 0.1)
         assert isinstance(job, RoundsJob)
         if self.dies_at_last and job.check_first:
             return Died(False, 120.0)

@@ -13,7 +13,7 @@ from tests.engine_jobs import PROBLEM
 from tests.fakes import FakeWorker, rounds
 from tuner.config import Config
 from tuner.evaluating import Candidate, RoundsJob, SetUpJob
-from tuner.finals import FINAL_ROUNDS, MOST_RACERS, Contender, Finals, Rounds, choose_racers
+from tuner.finals import FINAL_ROUNDS, MOST_RACERS, Contender, Finals, Rounds, affordable, choose_racers
 from tuner.precision import PrecisionProfile
 from tuner.steps import finish
 from tuner.store.records import TIE, WINNER
@@ -240,3 +240,13 @@ def test_racers_are_those_within_six_per_cent_of_the_best_and_not_too_many():
     assert [c.screen_us for c in choose_racers([contender("c"), contender("b"), contender("a")])] == [10.0, 10.05]
     many = [contender("a", screen_us=10.0 + i / 1000) for i in range(100)]
     assert len(choose_racers(many)) == MOST_RACERS == 24
+
+
+def test_as_many_finalists_as_there_is_time_for_and_the_fastest_two_in_any_case():
+    six = [contender("a", screen_us=10.0 + at) for at in range(6)]
+    assert affordable(six, 0.1, math.inf) == six
+    assert affordable(six, 0.1, 1.4) == six  # two processes, seven checks each
+    assert affordable(six, 0.1, 1.1) == six[:5]
+    assert affordable(six, 0.5, 1.0) == affordable(six, 0.5, -3.0) == six[:2]
+    assert affordable(six[:1], 0.5, -3.0) == six[:1]
+    assert affordable(six, 0.0, 0.1) == six

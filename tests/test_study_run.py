@@ -16,7 +16,7 @@ from tests.played import DEVICE, SPACE, STACK, FakeMachine, Played, binary_of
 from tuner.budget import Budget
 from tuner.errors import StudyFailedError
 from tuner.evaluating import EvaluateJob, RoundsJob, SetUpJob
-from tuner.events import Event, FinalistsChosen, Progress, Stage, StudyFinished, TrialFinished
+from tuner.events import Event, FinalistsChosen, Notice, Progress, Stage, StudyFinished, TrialFinished
 from tuner.gpu_funnel import GpuFunnel
 from tuner.gpu_lane import Lane
 from tuner.search import make_proposer
@@ -100,6 +100,7 @@ def run(cache: Path, tmp_path: Path, engine_spaces: Path) -> Run:
                 once.detail = store.study(study.id)  # type: ignore[attr-defined]
         return Ran(interrupted, once.detail, events)  # type: ignore[attr-defined]
 
+    once.folder = tmp_path  # type: ignore[attr-defined]
     return once
 
 
@@ -242,6 +243,16 @@ def test_time_that_runs_out_while_a_candidate_is_on_the_gpu_still_ends_with_a_wi
     assert time.monotonic() - started < 6
     assert ran.detail.winner is not None and ran.detail.winner.record.kind in ("winner", "tie")
     assert all(trial.outcome is not Outcome.TIMED_OUT for trial in ran.trials().values())
+
+
+def test_where_the_finals_would_take_longer_than_there_is_time_only_the_fastest_two_are_finalists(run):
+    times = {1: 10.0, 2: 10.0, 4: 10.0}
+    for check_s, finalists in ((0.1, 3), (25.0, 2)):
+        ran = run(Played(us=times, check_s=check_s), budget=Budget(None, 60.0, time.monotonic()))
+        assert len(next(e.labels for e in ran.events if isinstance(e, FinalistsChosen))) == finalists
+        said = [e.text for e in ran.events if isinstance(e, Notice)]
+        assert said == (["the time left is enough for 2 of 3 finalists"] if finalists == 2 else [])
+        (run.folder / "tuner.db").unlink()
 
 
 def test_ctrl_c_stops_the_search_and_leaves_what_was_stored(run):

@@ -110,6 +110,12 @@ def test_the_last_copy_gets_its_own_inputs_back_for_the_next_candidate(desk, mon
     assert torch.equal(desk.timer.copies[-1]["x"], own)
 
 
+def test_one_call_of_a_short_kernel_is_too_short_to_give_it_up(desk, monkeypatch):
+    monkeypatch.setattr("tuner.timing.interval_us", lambda enqueue, cycles: 8.0)
+    monkeypatch.setattr(Timer, "_capture", lambda timer, launch, calls: None)
+    assert desk.timer.prepare(write, give_up_us=6.0).calls > 0  # the kernel takes 2 us, its single launch 8
+
+
 def test_trials_of_a_study_and_the_same_trial_of_another_vary_differently():
     class Other:
         key = "d"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from tuner.worker.process import Worker
 
 RACE_WINDOW = 1.06
 MOST_RACERS = 24
-MOST_FINALISTS = 6
+MOST_FINALISTS, LEAST_FINALISTS = 6, 2
 RACE_CHUNKS = (4, 4, 8, 16)
 FINAL_PROCESSES = 2
 FINAL_ROUNDS = 15
@@ -219,6 +220,16 @@ class Finals:
             order.append(best)
             remaining.remove(best)
         return order
+
+
+def affordable(finalists: Sequence[Contender], check_s: float, left_s: float) -> list[Contender]:
+    """Those of ``finalists`` (fastest first) that the finals have time for, and the fastest two in any case.
+
+    ``check_s``: seconds that the check of one takes, which each process of the finals does for each finalist and the
+    anchor; beside it their rounds take no time. ``left_s``: seconds that are left of the budget.
+    """
+    most = left_s / (FINAL_PROCESSES * check_s) - 1.0 if check_s > 0.0 else math.inf
+    return [c for place, c in enumerate(finalists) if place < max(LEAST_FINALISTS, most)]
 
 
 def choose_racers(contenders: Sequence[Contender]) -> list[Contender]:

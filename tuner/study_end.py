@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from statistics import median
 
 from tuner.config import Config
 from tuner.errors import StudyFailedError
 from tuner.evaluating import GiveUpJob
 from tuner.events import FinalistsChosen, Listener, Notice, Stage
-from tuner.finals import FINAL_PROCESSES, Contender, Finals, Rounds, choose_racers
+from tuner.finals import FINAL_PROCESSES, Contender, Finals, Rounds, affordable, choose_racers
 from tuner.finals import Outcome as FinalOutcome
 from tuner.gpu_funnel import GpuFunnel
 from tuner.gpu_lane import Lane
@@ -75,6 +77,7 @@ class StudyEnd:
             if funnel.fits_beside:
                 yield from finals.set_up(workers, racers[0])
             finalists = yield from finals.race(lane.worker, racers, raced, deadline)
+            finalists = self._affordable(finalists, deadline - time.monotonic())
             plain = [c for c in contenders if c.is_plain]
             anchor = min(plain or finalists, key=lambda c: c.screen_us)
             self._on_stage(Stage.FINALS)
@@ -88,6 +91,14 @@ class StudyEnd:
                     place.store.record_measurements(self._results.by_key[key].trial_id, [measurement])
                 return self._winner_record(outcome, anchor)
             excluded.update(c.key for c in (*finalists, anchor))
+
+    def _affordable(self, finalists: list[Contender], left_s: float) -> list[Contender]:
+        """Those for whom there is time, as long as the checks of this study's candidates took in the middle."""
+        seconds = [r.record.seconds.get("check", 0.0) for r in self._results.by_key.values() if r.value_us is not None]
+        chosen = affordable(finalists, median(seconds), left_s)
+        if len(chosen) < len(finalists):
+            self._place.notice(f"the time left is enough for {len(chosen)} of {len(finalists)} finalists")
+        return chosen
 
     def _give_up(self, lane: Lane) -> Steps[None]:
         """The search's process gives up the card: what it keeps must not differ from one finalist to another."""

@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from tuner.graphs import captured
 from tuner.guarded import bits, checksum
 from tuner.operators.base import Operator
 from tuner.operators.tensors import empty, seed_of
@@ -27,6 +28,9 @@ from tuner.problem import Problem
 from tuner.protocols import EVENT_PROTOCOL, GRAPH_PROTOCOL
 
 MIN_INTERVAL_US = 200.0
+# The interval of a single launch holds some microseconds of its own (two events, and the gaps around the kernel), which
+# is several times what a short kernel takes: only a longer one says that a kernel is slow.
+LEAST_TELLING_US = 20.0
 CACHE_MULTIPLE = 4
 _MOST_COPIES = 64
 _MOST_CALLS = 400
@@ -53,6 +57,7 @@ class Timer:
 
     def __init__(self, operator: Operator, problem: Problem, seed: int, l2_bytes: int) -> None:
         self.seed = seed
+        self._stream = torch.cuda.Stream()
         first = self._copy(operator, problem, seed)
         per_copy = sum(t.numel() * t.element_size() for t in first.values())
         free, _ = torch.cuda.mem_get_info()
@@ -118,7 +123,8 @@ class Timer:
     def prepare(self, launch: Launch, give_up_us: float = math.inf) -> Prepared:
         """Poison the outputs, time one call roughly, and capture the calls of one sample.
 
-        Where that one call takes longer than ``give_up_us``, nothing more is run: ``calls`` is 0.
+        Where that one call takes longer than ``give_up_us``, nothing more is run: ``calls`` is 0. Below
+        ``LEAST_TELLING_US`` it tells too little for that.
         """
         for name, tensor in self._last_inputs.items():
             self.copies[-1][name].copy_(tensor)
@@ -127,7 +133,7 @@ class Timer:
         torch.cuda.synchronize()
         # One call, not a graph: the host takes longer over it than a short kernel runs, and must be done before.
         first_us = interval_us(lambda: self._call(launch, 1 % len(self.copies)), _LONG_SPIN_CYCLES)
-        if first_us > give_up_us:
+        if first_us > max(give_up_us, LEAST_TELLING_US):
             return Prepared(launch, 0, first_us, None, EVENT_PROTOCOL)
         rounds = math.ceil(MIN_INTERVAL_US / max(first_us, 0.5) / len(self.copies))
         calls = len(self.copies) * max(1, min(rounds, _MOST_CALLS // len(self.copies)))
@@ -152,16 +158,12 @@ class Timer:
         launch(**self.copies[copy], **self._scalars)
 
     def _capture(self, launch: Launch, calls: int) -> Any:
-        graph = torch.cuda.CUDAGraph()
-        try:
-            with torch.cuda.graph(graph):
-                for i in range(calls):
-                    self._call(launch, i % len(self.copies))
-        except RuntimeError:
-            # A launch that synchronises or allocates outside torch cannot be captured; it can still be timed.
-            torch.cuda.synchronize()
-            return None
-        return graph
+        def enqueue() -> None:
+            for i in range(calls):
+                self._call(launch, i % len(self.copies))
+
+        # A launch that synchronises or allocates outside torch cannot be captured; it can still be timed.
+        return captured(enqueue, self._stream)
 
 
 def interval_us(enqueue: Callable[[], None], spin_cycles: int) -> float:
