@@ -33,6 +33,7 @@ OWNERS = {
         "tuner.exponential_error",
         "tuner.family_check",
         "tuner.gpu_desk",
+        "tuner.graphs",
         "tuner.guarded",
         "tuner.interpreter",
         "tuner.launches",

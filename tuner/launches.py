@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import torch
 
 from tuner.far_tensors import Outputs
+from tuner.graphs import captured
 from tuner.guarded import Inputs
 from tuner.poisoned_allocations import PoisonedAllocations
 from tuner.program_order import last_program_first
@@ -91,25 +92,9 @@ class CudaGpu:
         torch.cuda.set_stream(self._home)
 
     def capture(self, enqueue: Callable[[], None]) -> Callable[[], None] | None:
-        """None where the launch synchronises, or does what else a capture forbids.
-
-        ``torch.cuda.graph`` would empty the allocator's cache first, which takes longer than all the rest.
-        """
-        graph = torch.cuda.CUDAGraph()
-        torch.cuda.synchronize()
-        with torch.cuda.stream(self._stream):
-            try:
-                graph.capture_begin()
-                try:
-                    enqueue()
-                finally:
-                    # A launch may have left another stream the current one; a capture ends on the one it began on.
-                    torch.cuda.set_stream(self._stream)
-                    graph.capture_end()
-            except RuntimeError:
-                torch.cuda.synchronize()
-                return None
-        return graph.replay
+        """None where the launch synchronises, or does what else a capture forbids."""
+        graph = captured(enqueue, self._stream)
+        return graph.replay if graph is not None else None
 
     def on_busy_stream(self, enqueue: Callable[[], None]) -> None:
         """The stream does not wait for the default one, nor the default one for it."""

@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from tuner.graphs import captured
 from tuner.guarded import bits, checksum
 from tuner.operators.base import Operator
 from tuner.operators.tensors import empty, seed_of
@@ -56,6 +57,7 @@ class Timer:
 
     def __init__(self, operator: Operator, problem: Problem, seed: int, l2_bytes: int) -> None:
         self.seed = seed
+        self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         first = self._copy(operator, problem, seed)
         per_copy = sum(t.numel() * t.element_size() for t in first.values())
         free, _ = torch.cuda.mem_get_info()
@@ -156,16 +158,12 @@ class Timer:
         launch(**self.copies[copy], **self._scalars)
 
     def _capture(self, launch: Launch, calls: int) -> Any:
-        graph = torch.cuda.CUDAGraph()
-        try:
-            with torch.cuda.graph(graph):
-                for i in range(calls):
-                    self._call(launch, i % len(self.copies))
-        except RuntimeError:
-            # A launch that synchronises or allocates outside torch cannot be captured; it can still be timed.
-            torch.cuda.synchronize()
-            return None
-        return graph
+        def enqueue() -> None:
+            for i in range(calls):
+                self._call(launch, i % len(self.copies))
+
+        # A launch that synchronises or allocates outside torch cannot be captured; it can still be timed.
+        return captured(enqueue, self._stream)
 
 
 def interval_us(enqueue: Callable[[], None], spin_cycles: int) -> float:
