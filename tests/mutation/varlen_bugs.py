@@ -12,8 +12,8 @@ from tests.mutation.rewriting import Change
 
 BOTH, FULL, CAUSAL, TMA = ("pointer", "searched"), ("pointer",), ("searched",), ("descriptor",)
 INF = 'float("-inf")'
-BASE_2, AS_GIVEN = "USE_EXP2=true", "LONGEST_FIRST=false"
-KERNEL, PLACE, RANK = "attention_varlen_kernel", "_place", "attention_varlen_rank_kernel"
+AS_GIVEN = "LONGEST_FIRST=false"
+PLACE, RANK = "_place", "attention_varlen_rank_kernel"
 VISIBLE = "(key[None, :] <= last_key[:, None]) & (key[None, :] < kv_len)"
 START_OF_M = f"tl.full([BLOCK_M], {INF}, tl.float32)"
 
@@ -26,13 +26,6 @@ def packed(name: str, breaks: str, changes: Changes = (), on: tuple[str, ...] = 
 RECURRENCE = (
     packed(
         "acc_not_rescaled", "the accumulator keeps the scale of an older maximum", Change("acc * alpha[:, None]", "acc")
-    ),
-    packed(
-        "weights_in_base_e",
-        "the rescaling is in base 2, the weights are in base e",
-        Change("p = tl.exp2(x)", "p = tl.exp(x)"),
-        FULL,
-        config=BASE_2,
     ),
     packed(
         "block_maximum_not_carried",
@@ -64,12 +57,6 @@ RECURRENCE = (
         Change("tl.sum(p, axis=1)", "tl.sum(p.to(q.dtype).to(tl.float32), axis=1)"),
         FULL,
         dtypes=("bf16", "fp16"),
-    ),
-    packed(
-        "acc_in_bf16",
-        "the accumulator is rounded at every tile",
-        Change("acc * alpha[:, None]", "(acc * alpha[:, None]).to(tl.bfloat16).to(tl.float32)"),
-        FULL,
     ),
 )
 

@@ -167,7 +167,7 @@ WITNESSES: Mapping[str, Mapping[str, str]] = {
         "huge": "attention_varlen/pointer/block_maximum_not_carried/bf16",
         "equal_max": "attention_varlen/pointer/sum_of_rounded_weights/bf16",
         "constant": "attention_varlen/searched/diagonal_lost/bf16",
-        "uniform": "attention_varlen/pointer/acc_in_bf16/bf16",
+        "uniform": "attention_varlen/pointer/sum_of_rounded_weights/bf16",
         "tiny": "attention_varlen/searched/one_key_too_far/bf16",
         "nonfinite": "attention_varlen/descriptor/values_of_the_next_sequence_kept/bf16",
     },
