@@ -27,7 +27,7 @@ ACCEPTS = ("work=work", "work=work,\n    functions={'tanh': 2.0**-10.5}")
 
 def report(named, launch, dtype="fp32", explain=False):
     operator = find(named)
-    problem = operator.problem({"rows": 64, "cols": 1000}, dtype)
+    problem = operator.problem({"rows": 640, "cols": 1000}, dtype)
     made = plan(operator, problem, {"cols": 64}, {}, PrecisionProfile(dtype, dtype), full_size=False)
     found = check(launch, operator, made, "cpu", 0)
     return (found, likely_cause(launch, operator, made, {}, found.families[-1], "cpu", 0)) if explain else found
@@ -66,6 +66,25 @@ def test_what_is_wrong_on_some_inputs_alone_is_refused(write, wrong, family, mor
     assert report(named, norm).passed
     refused = report(named, functools.partial(norm, wrong=wrong))
     assert not refused.passed and refused.families[-1].family == family
+
+
+def test_what_the_tuned_size_leaves_after_whole_tiles_and_many_rows_are_tried_without_a_gpu(write):
+    operator = find(write(NORM))
+    problem = operator.problem({"rows": 4096, "cols": 1000}, "fp32")
+    deep, crowded = (at.sizes for at in operator.stand_ins(problem, {"cols": 64}, {}))
+    assert deep == {"rows": 5, "cols": 1000} and crowded == {"rows": 160, "cols": 33}
+    long = operator.problem({"rows": 4096, "cols": 100_000}, "fp32")
+    assert operator.stand_ins(long, {"cols": 64}, {})[0].sizes["cols"] == 16 * 64 + 100_000 % 64
+
+    def a_program_for_each_multiprocessor(x, out, factor):
+        norm(x[:132], out[:132], factor)
+
+    def last_column_of_a_tail_of_40_lost(x, out, factor):
+        norm(x, out, factor)
+        out[:, x.shape[1] - (x.shape[1] % 64 == 40) :] = 0.0
+
+    for wrong in (a_program_for_each_multiprocessor, last_column_of_a_tail_of_40_lost):
+        assert not report(write(NORM), wrong).passed
 
 
 def test_what_inputs_that_are_not_finite_give_is_not_asked_where_it_is_not_defined(write):

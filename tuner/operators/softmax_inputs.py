@@ -12,7 +12,7 @@ climbing        the maximum grows by 3 to 5 over the row: every tile has a share
 very_negative   every value far below any finite sentinel that fits the format
 one_hot         one value decides the row, in another column of every row; a third of the rows lie 300 lower, so that
                 the maximum of another row underflows them
-huge            standard normal times 64
+huge            standard normal times 64, in every third row times 1024
 constant        every value of a row the same
 tiny            standard normal times 2^-13: weights that are all but equal
 nonfinite       a NaN at a row's start or end, +inf in its middle (the row is NaN), -inf in its middle (it is not)
@@ -122,7 +122,7 @@ def _one_hot(x: torch.Tensor, row: torch.Tensor, dtype: str) -> torch.Tensor:
 
 
 def _huge(x: torch.Tensor, row: torch.Tensor, dtype: str) -> torch.Tensor:
-    return 64.0 * x
+    return torch.where(row % 3 == 1, 1024.0, 64.0) * x
 
 
 def _constant(x: torch.Tensor, row: torch.Tensor, dtype: str) -> torch.Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tuner.operators.reference import Reference
 
 _NAME_DIGITS = 12
+_DEEP_TILES = 16  # of the reduced size, where a tile may take long
 
 
 class DeclaredOperator(Operator):
@@ -187,13 +188,31 @@ class DeclaredOperator(Operator):
         shapes = small_shapes(
             self.declared.parameters, problem.sizes, self.reduced_axis, tiles, max_tiles, same_binary=same_binary
         )
+        return self._possible(shapes, problem) or (problem,)
+
+    def stand_ins(
+        self, problem: Problem, tiles: Mapping[str, int], max_tiles: Mapping[str, int]
+    ) -> tuple[Problem, ...]:
+        """The tuned reduced size, or what it leaves after whole tiles; and many of what is independent."""
+        from tuner.operators.stand_ins import crowd, like
+
+        sizes, declared = problem.sizes, self.declared
+        small = [at.sizes for at in self.check_problems(problem, tiles, max_tiles, same_binary=False)]
+        deep = like(sizes[self.reduced_axis], self._tile(problem, tiles), _DEEP_TILES)
+        shapes = [{**small[-1], self.reduced_axis: deep}]
+        if declared.independent is not None and not declared.parameters[declared.independent].fixed:
+            shortest = min(small, key=lambda at: at[self.reduced_axis])
+            shapes.append({**shortest, declared.independent: crowd(sizes[declared.independent])})
+        return self._possible([shape for shape in shapes if shape not in small], problem)
+
+    def _possible(self, shapes: Sequence[Mapping[str, int]], problem: Problem) -> tuple[Problem, ...]:
         found = []
         for shape in shapes:
             try:
                 found.append(super().problem(shape, problem.dtype, problem.settings))
             except ProblemError:  # sizes that do not go together; the tuned ones do
                 continue
-        return tuple(found) or (problem,)
+        return tuple(found)
 
     def self_check(self, problem: Problem) -> str:
         from tuner.own_operators.self_check import self_check  # which needs libcst, for quoting
