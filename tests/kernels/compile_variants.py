@@ -32,7 +32,7 @@ def run(
     variant = render(space.template(config), dict(config.switches), "3.9.0")
     path = folder / f"{variant.hash}.py"
     path.write_text(variant.source, encoding="utf-8")
-    report = CompileJob(str(path), space.launch_arguments(config), problem, device)(state)
+    report = CompileJob(str(path), space.launch_arguments(config), problem, device, count_instructions=True)(state)
     return {
         "kernels": len(report.kernels),
         "grid": report.grid,
