@@ -1,6 +1,7 @@
 """Renders configs of the shipped spaces and checks each in Triton's interpreter; run as a script, with cases on stdin.
 
-A case is [operator, shape, dtype, options, config text]; one JSON line comes back for each, in order.
+A case is [operator, shape, dtype, options, config text], and if not all of them are to run the names of input families;
+one JSON line comes back for each, in order.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tuner.check_plan import CheckPlan
 from tuner.checking import ReferenceCache, check, plan
 from tuner.interpreter import repair_interpreter
 from tuner.loading import load_source
@@ -25,11 +27,9 @@ from tuner.targets import target
 FEW_PROGRAMS = 2
 
 
-def run(
-    case: tuple[str, dict[str, int], str, dict[str, Any], str], folder: Path, cache: ReferenceCache
-) -> dict[str, Any]:
+def run(case: tuple[Any, ...], folder: Path, cache: ReferenceCache) -> dict[str, Any]:
     """The outcome of one case: passed, ratio, the reason if not, and how many input families were checked."""
-    operator_name, shape, dtype, options, text = case
+    operator_name, shape, dtype, options, text, *families = case
     operator = get(operator_name)
     problem = operator.problem(shape, dtype, options)
     space = load_space(operator_name).bind(problem, target("h200"))
@@ -43,6 +43,8 @@ def run(
     checks = plan(
         operator, problem, space.tiles(config), space.max_tiles(config), space.precision(config), full_size=False
     )
+    if families:
+        checks = CheckPlan(tuple(c for c in checks.checks if c.family in families), checks.tiles)
     launch = partial(load_source(path).launch, **arguments)
     variation = 1 + zlib.crc32(text.encode())  # every config meets inputs of its own, as every trial does
     report = check(launch, operator, checks, "cpu", 0, cache, variation=variation)
