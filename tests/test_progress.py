@@ -5,9 +5,19 @@ import io
 from rich.console import Console
 
 from tuner.config import Config
-from tuner.events import FinalistsChosen, Notice, Progress, Stage, StudyFinished, StudyStarted, TrialFinished
+from tuner.events import (
+    FinalistsChosen,
+    Notice,
+    OverallProgress,
+    Progress,
+    Stage,
+    StudyFinished,
+    StudyStarted,
+    TrialFinished,
+)
 from tuner.problem import Problem
-from tuner.progress import LiveDisplay, PlainDisplay, make_display
+from tuner.progress import LiveDisplay, PlainDisplay, make_display, progress_line
+from tuner.progress_many import ManyLive, ManyPlain, make_many_display
 from tuner.trial import Outcome
 
 PROBLEM = Problem("softmax", (("rows", 8), ("cols", 9)), "bf16")
@@ -103,3 +113,42 @@ def test_a_new_stage_is_shown():
     lines: list[str] = []
     PlainDisplay(lines.append)(Progress(61.0, 9, stage=Stage.FINALS))
     assert lines == ["1m01s finals; 9 trials (none); best -; ? left"]
+
+
+OTHER = Problem("softmax", (("rows", 8), ("cols", 99)), "bf16")
+
+
+def test_lines_of_several_problems_say_whose_they_are_and_only_who_has_the_gpu_reports_progress():
+    lines: list[str] = []
+    now = [0.0]
+    with ManyPlain(lines.append, interval_s=5.0, clock=lambda: now[0]) as display:
+        display(PROBLEM, OverallProgress(0.0, 2, 0, 0, in_front=(PROBLEM,), max_seconds=60.0))
+        display(OTHER, Notice("it compiles ahead"))
+        display(PROBLEM, RUNNING)
+        display(OTHER, RUNNING)
+        now[0] = 1.0
+        display(PROBLEM, OverallProgress(1.0, 2, 1, 1, in_front=(OTHER,), max_seconds=60.0))
+        display(OTHER, RUNNING)
+        display(PROBLEM, OverallProgress(2.0, 2, 2, 1))
+    assert lines == [
+        "0s; 0 of 2 problems done; 1m00s left; at softmax rows=8 cols=9 bf16",
+        "softmax rows=8 cols=99 bf16: note: it compiles ahead",
+        f"softmax rows=8 cols=9 bf16: {progress_line(RUNNING)}",
+        f"softmax rows=8 cols=99 bf16: {progress_line(RUNNING)}",
+        "2s; 2 of 2 problems done, 1 of them without a winner",
+    ]
+
+
+def test_a_terminal_shows_a_panel_for_who_has_a_gpu_and_a_line_for_all():
+    page = io.StringIO()
+    display = make_many_display(Console(file=io.StringIO(), force_terminal=True, width=100))
+    assert isinstance(display, ManyLive)
+    with display:
+        display(PROBLEM, STARTED)
+        display(OTHER, STARTED)
+        display(PROBLEM, RUNNING)
+        display(OTHER, OverallProgress(3.0, 2, 0, 0, in_front=(PROBLEM,)))
+        Console(file=page, width=100).print(display._group())
+    shown = page.getvalue()
+    assert "template=online" in shown and "3s; 0 of 2 problems done; at softmax rows=8 cols=9 bf16" in shown
+    assert shown.count("stage") == 1

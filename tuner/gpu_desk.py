@@ -5,6 +5,7 @@ What needs torch is imported where a worker runs it.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -83,6 +84,7 @@ class GpuDesk:
         import torch
 
         state.kept.pop(_name(problem, seed), None)
+        gc.collect()  # a cycle would keep its tensors until some later moment
         torch.cuda.empty_cache()
 
     def state(self) -> DeviceState:
