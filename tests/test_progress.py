@@ -129,7 +129,8 @@ def test_lines_of_several_problems_say_whose_they_are_and_only_who_has_the_gpu_r
         now[0] = 1.0
         display(PROBLEM, OverallProgress(1.0, 2, 1, 1, in_front=(OTHER,), max_seconds=60.0))
         display(OTHER, RUNNING)
-        display(PROBLEM, OverallProgress(2.0, 2, 2, 1))
+        for _ in range(2):
+            display(PROBLEM, OverallProgress(2.0, 2, 2, 1))
     assert lines == [
         "0s; 0 of 2 problems done; 1m00s left; at softmax rows=8 cols=9 bf16",
         "softmax rows=8 cols=99 bf16: note: it compiles ahead",

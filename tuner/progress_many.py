@@ -46,6 +46,7 @@ class ManyPlain:
         self._each: dict[Problem, PlainDisplay] = {}
         self._last: float | None = None
         self._in_front: tuple[Problem, ...] = ()
+        self._has_ended = False
 
     def __enter__(self) -> Self:
         return self
@@ -62,8 +63,9 @@ class ManyPlain:
     def _overall(self, event: OverallProgress) -> None:
         now = self._clock()
         self._in_front = event.in_front
-        if self._last is None or now - self._last >= self._interval_s or event.done == event.problems:
-            self._last = now
+        ended = event.done == event.problems and not self._has_ended
+        if self._last is None or now - self._last >= self._interval_s or ended:
+            self._last, self._has_ended = now, self._has_ended or ended
             self._write(event_line(event))
 
     def _display_of(self, problem: Problem) -> PlainDisplay:
