@@ -82,10 +82,11 @@ def test_softmax_configs_measured_to_be_fast_are_in_the_space(shape, text):
         (ATTENTION_SHAPES[2], "template=descriptor,BLOCK_M=64,BLOCK_N=128,num_warps=4,KV_STAGES=2"),
         (ATTENTION_SHAPES[3], "template=descriptor,BLOCK_M=64,BLOCK_N=64,num_warps=4,KV_STAGES=3"),
         (ATTENTION_SHAPES[4], "template=descriptor,BLOCK_M=128,BLOCK_N=64,num_warps=4,KV_STAGES=2"),
-        (ATTENTION_SHAPES[0], "template=gluon,PERSISTENT=true,HEAD_GROUP=1"),
-        (ATTENTION_SHAPES[2], "template=gluon,PERSISTENT=true,CONSUMERS=3,KV_STAGES=3"),
-        (ATTENTION_SHAPES[3], "template=gluon,PERSISTENT=true,HEAD_GROUP=8"),
-        (ATTENTION_SHAPES[4], "template=gluon,PERSISTENT=false,HEAD_GROUP=4"),
+        (ATTENTION_SHAPES[0], "template=gluon,PING_PONG=true,EARLY_RELEASE=false,PERSISTENT=true,HEAD_GROUP=1"),
+        (ATTENTION_SHAPES[1], "template=gluon,PING_PONG=false,EARLY_RELEASE=true,PERSISTENT=false,HEAD_GROUP=4"),
+        (ATTENTION_SHAPES[2], "template=gluon,PING_PONG=true,EARLY_RELEASE=true,PERSISTENT=true,HEAD_GROUP=16"),
+        (ATTENTION_SHAPES[3], "template=gluon,PING_PONG=true,EARLY_RELEASE=false,PERSISTENT=true,HEAD_GROUP=4"),
+        (ATTENTION_SHAPES[4], "template=gluon,PING_PONG=false,EARLY_RELEASE=true,PERSISTENT=false,HEAD_GROUP=4"),
     ],
 )
 def test_attention_configs_measured_to_be_fast_are_in_the_space(shape, text):
