@@ -88,6 +88,7 @@ def plan(
     are as small as they can be.
     """
     small = operator.check_problems(problem, tiles, max_tiles, same_binary=full_size)
+    stand_ins = () if full_size else operator.stand_ins(problem, tiles, max_tiles)
     checks: list[PlannedCheck] = []
     for place, at in enumerate(small):
         families = operator.families(at)
@@ -102,20 +103,17 @@ def plan(
             # The interpreter runs one program after the other, so one repetition shows what many would.
             first = place == 0 and family == families[0]
             checks.append(PlannedCheck(at, family, there, repeat=full_size or first, thorough=first))
-        # The first shape has one batch, and in the interpreter, where one of the stand-ins shows it, one head.
-        strided = place == 0 or (full_size and place == len(small) - 1 and at.sizes.get("batch", 1) > 1)
-        if strided and operator.strides(at, same_binary=full_size):
+        # The first shape has one batch, and in the interpreter one head; the last of the stand-ins has several.
+        several = place == len(small) - 1 and at.sizes.get("batch", 1) > 1 and not stand_ins
+        if (place == 0 or several) and operator.strides(at):
             checks.append(PlannedCheck(at, families[0], there, repeat=False, strided=True))
-    if not full_size:
-        stand_ins = operator.stand_ins(problem, tiles, max_tiles)
-        for at in stand_ins:
-            there, crowded = profile_at(operator, at, problem, tiles, profile), at == stand_ins[-1]
-            strided = crowded and bool(operator.strides(at, same_binary=False))
-            check = PlannedCheck(at, operator.families(at)[0], there, repeat=False, strided=strided, backwards=crowded)
-            checks.append(check)
-            far = operator.far_strides(problem, at) if crowded else {}
-            if far:
-                checks.append(PlannedCheck(at, operator.families(at)[0], there, repeat=False, far=tuple(far.items())))
+    for at in stand_ins:
+        there, crowded = profile_at(operator, at, problem, tiles, profile), at == stand_ins[-1]
+        check = PlannedCheck(at, operator.families(at)[0], there, repeat=False)
+        checks.append(replace(check, strided=crowded and bool(operator.strides(at)), backwards=crowded))
+        far = operator.far_strides(problem, at) if crowded else {}
+        if far:
+            checks.append(replace(check, far=tuple(far.items())))
     if full_size:
         chosen = operator.full_size_families or operator.families(problem)
         for family in chosen:

@@ -71,7 +71,7 @@ class FamilyCheck:
         reference = self.cache.reference(
             self.operator, problem, inputs, planned.family, self.seed, planned.profile, self.device
         )
-        strides = self.operator.strides(problem, same_binary=self.gpu is not None) if planned.strided else {}
+        strides = self.operator.strides(problem) if planned.strided else {}
         copied = sum(t.numel() * t.element_size() for t in inputs.values()) <= _LARGEST_COPY and not planned.far
         variation = self.variation if copied else NONE
         guarded: Inputs

@@ -88,3 +88,15 @@ def test_the_interpreter_runs_them_and_a_gpu_runs_the_tuned_shape():
     assert (few.problem.sizes["cols"], few.name) == (1000, "randn")
     assert (many.problem.sizes["rows"], many.name) == (160, "randn (strided, last program first)")
     assert not any(c.backwards for c in plan(*given, full_size=True).checks)
+
+
+@pytest.mark.parametrize("full_size", [True, False])
+@pytest.mark.parametrize(
+    ("name", "lengths"), [("attention_fwd", ("q_len", "kv_len")), ("attention_varlen", ("max_len", "max_kv_len"))]
+)
+def test_layouts_are_tried_where_there_are_several_batches_and_heads(name, lengths, full_size):
+    shape = {"batch": 8, "heads": 8, "kv_heads": 4, "head_dim": 64, **dict.fromkeys(lengths, 512)}
+    problem, profile = get(name).problem(shape, "bf16"), PrecisionProfile("bf16", "bf16", p="bf16", dot="16bit")
+    checks = plan(get(name), problem, dict.fromkeys(lengths, 64), {}, profile, full_size=full_size).checks
+    strided = [c.problem.sizes for c in checks if c.strided]
+    assert any(s["batch"] > 1 and s["kv_heads"] > 1 for s in strided)

@@ -90,7 +90,7 @@ class AttentionBackward(AttentionForward):
         shifts = {**forward.shifts, "dout": queries, "dq": queries, "dk": keys, "dv": keys}
         return Variation(shifts, {**inputs, **gradients})
 
-    def strides(self, problem: Problem, *, same_binary: bool = True) -> dict[str, tuple[int, ...]]:
+    def strides(self, problem: Problem) -> dict[str, tuple[int, ...]]:
         """As of the forward pass; every gradient and given gradient has a layout of its own too."""
         from tuner.operators.layouts import own_strides
 

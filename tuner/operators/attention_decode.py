@@ -113,7 +113,7 @@ class AttentionDecode(AttentionForward):
 
         return of_cache(problem.sizes, TORCH_DTYPES[problem.dtype], device, seed, bool(problem.sizes["page_size"]))
 
-    def strides(self, problem: Problem, *, same_binary: bool = True) -> dict[str, tuple[int, ...]]:
+    def strides(self, problem: Problem) -> dict[str, tuple[int, ...]]:
         """As of ``attention_fwd``; the lengths and the block table stay as they are."""
         from tuner.operators.decode_inputs import cache_shape
         from tuner.operators.layouts import own_strides

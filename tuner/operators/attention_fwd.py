@@ -189,7 +189,7 @@ class AttentionForward(Operator):
             vectors, {"bias": features.bias_shape(problem.sizes)[:2]} if features.bias != "none" else {}
         )
 
-    def strides(self, problem: Problem, *, same_binary: bool = True) -> dict[str, tuple[int, ...]]:
+    def strides(self, problem: Problem) -> dict[str, tuple[int, ...]]:
         """Every tensor of head_dim as a view of a layout of its own; the log-sum-exp stays as it is."""
         from tuner.operators.layouts import own_strides
 

@@ -133,7 +133,7 @@ class AttentionVarlen(Operator):
 
         return of_packed(problem.sizes, TORCH_DTYPES[problem.dtype], device, seed)
 
-    def strides(self, problem: Problem, *, same_binary: bool = True) -> dict[str, tuple[int, ...]]:
+    def strides(self, problem: Problem) -> dict[str, tuple[int, ...]]:
         """head_dim is a multiple of 16, so every stride of q, k, v and out is."""
         from tuner.operators.layouts import own_strides
 

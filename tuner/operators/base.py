@@ -269,12 +269,11 @@ class Operator(ABC):
 
         return NONE
 
-    def strides(self, problem: Problem, *, same_binary: bool = True) -> dict[str, tuple[int, ...]]:
+    def strides(self, problem: Problem) -> dict[str, tuple[int, ...]]:
         """By tensor, the strides of another layout that every kernel of this operator must take; empty for none.
 
-        No two tensors that a kernel could take for one another have the same (``tuner.operators.layouts``).
-
-        With ``same_binary`` they stay in the classes that Triton specialises on, as in ``check_problems``.
+        No two tensors that a kernel could take for one another have the same, and each stays in the class that Triton
+        specialises on (``tuner.operators.layouts``).
         """
         return {}
 

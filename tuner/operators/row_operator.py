@@ -87,7 +87,7 @@ class RowOperator(Operator):
 
         return of_rows(problem.sizes["rows"], seed, self.tensor_names)
 
-    def strides(self, problem: Problem, *, same_binary: bool = True) -> dict[str, tuple[int, ...]]:
+    def strides(self, problem: Problem) -> dict[str, tuple[int, ...]]:
         """Where rows have a gap, another one in each of several matrices; contiguous ones stay so."""
         from tuner.operators.layouts import own_row_strides
 
