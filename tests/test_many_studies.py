@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -108,15 +108,30 @@ def winners(outcomes: list[Outcome | None]) -> list[Any]:
     return [o.winner.config.values["num_warps"] for o in outcomes if isinstance(o, TuneResult) and o.winner]
 
 
-def test_one_after_the_other_on_one_gpu_with_one_process_that_gives_up_the_card_for_each_finals(many):
-    played = Played()
+@dataclass
+class Alone:
+    """Two problems on one GPU, and what became of them."""
+
+    many: Many
+    gpu: FakeWorker
+    outcomes: list[Outcome | None]
+
+
+@pytest.fixture(scope="module")
+def alone(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Alone:
+    source = Path(__file__).parent / "spaces_engine/faults.py"
+    many, played = Many(cache, tmp_path_factory.mktemp("alone"), source), Played()
     gpu = played.worker()
-    outcomes = many([PROBLEM, OTHER], [gpu], played)
-    assert winners(outcomes) == [2, 2]
-    assert many.outcomes(PROBLEM).keys() == many.outcomes(OTHER).keys() and len(many.outcomes(PROBLEM)) == 6
-    assert evaluated(gpu) == [PROBLEM] * 6 + [OTHER] * 6
-    assert gpu.starts == 1 and gpu.kills == 0
-    assert sum(isinstance(job, GiveUpJob) for job in gpu.jobs) == 2
+    return Alone(many, gpu, many([PROBLEM, OTHER], [gpu], played))
+
+
+def test_one_after_the_other_on_one_gpu_with_one_process_that_gives_up_the_card_for_each_finals(alone):
+    assert winners(alone.outcomes) == [2, 2]
+    assert alone.many.outcomes(PROBLEM).keys() == alone.many.outcomes(OTHER).keys()
+    assert len(alone.many.outcomes(PROBLEM)) == 6
+    assert evaluated(alone.gpu) == [PROBLEM] * 6 + [OTHER] * 6
+    assert alone.gpu.starts == 1 and alone.gpu.kills == 0
+    assert [job.problem for job in alone.gpu.jobs if isinstance(job, GiveUpJob)] == [PROBLEM, OTHER]
 
 
 def test_compilers_work_for_the_next_problem_while_the_gpu_is_at_the_one_before(many):
@@ -132,17 +147,14 @@ def test_compilers_work_for_the_next_problem_while_the_gpu_is_at_the_one_before(
     assert at_first_finals == [4]  # twice as many as there are compilers
 
 
-def test_two_problems_on_two_gpus_have_one_each_and_find_what_one_gpu_finds(many, tmp_path, cache, engine_spaces):
+def test_two_problems_on_two_gpus_have_one_each_and_find_what_one_gpu_finds(many, alone):
     played = Played()
     workers = [played.worker(), played.worker()]
     outcomes = many([PROBLEM, OTHER], workers, played)
-    assert winners(outcomes) == [2, 2]
+    assert winners(outcomes) == winners(alone.outcomes)
     assert set(evaluated(workers[0])) == {PROBLEM} and set(evaluated(workers[1])) == {OTHER}
-    alone = Many(cache, tmp_path / "alone", engine_spaces / "faults.py")
-    (tmp_path / "alone").mkdir()
-    other = Played()
-    alone([PROBLEM, OTHER], [other.worker()], other)
-    assert many.outcomes(PROBLEM) == alone.outcomes(PROBLEM) and many.outcomes(OTHER) == alone.outcomes(OTHER)
+    for problem in (PROBLEM, OTHER):
+        assert many.outcomes(problem) == alone.many.outcomes(problem)
 
 
 def test_one_problem_on_two_gpus_is_one_queue_and_its_race_and_finals_are_on_one_of_them(many):
@@ -211,11 +223,12 @@ def test_with_one_budget_for_all_each_problem_has_its_plain_config_and_finals_ho
     for problem in (PROBLEM, OTHER, THIRD):
         detail = many.detail(problem)
         assert detail.winner is not None and detail.winner.record.plain_us == pytest.approx(20.0, rel=0.01)
+        assert len(detail.trials) < 6  # nothing that the budget has no time for
 
 
 def test_with_one_budget_for_all_they_take_turns_and_all_is_tried_where_it_lasts(many, monkeypatch):
-    monkeypatch.setattr("tuner.time_sharing.TURN_S", 0.0)
-    monkeypatch.setattr("tuner.time_sharing._TURNS_EACH", 10**6)
+    for name, value in (("TURN_S", 0.0), ("_TURNS_EACH", 10**6), ("_SET_UPS", 0.0)):
+        monkeypatch.setattr(f"tuner.time_sharing.{name}", value)
     played = Played()
     gpu = played.worker()
     outcomes = many([PROBLEM, OTHER], [gpu], played, total_s=60.0)
