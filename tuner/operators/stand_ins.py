@@ -67,7 +67,7 @@ def varlen_stand_ins(sizes: Mapping[str, int], tiles: Mapping[str, int]) -> list
     keys (64 at most) and of queries (2); as many sequences (about 160) where those are many; and many programs."""
     q_tile, kv_tile = tiles.get("max_len", _TILE), tiles.get("max_kv_len", _TILE)
     q_len, kv_len = sizes["max_len"], sizes["max_kv_len"]
-    few = {"max_len": min(q_len, max(1, q_tile // 3)), "max_kv_len": min(kv_len, max(1, kv_tile // 3))}
+    few = {"max_len": min(q_len, 6), "max_kv_len": min(kv_len, 6)}  # whose sequences have few lengths
     alone = {"heads": 1, "kv_heads": 1, "head_dim": sizes["head_dim"]}
     deep = {"max_len": like(q_len, q_tile, 1), "max_kv_len": like(kv_len, kv_tile, _DEEP_TILES)}
     heads, kv_heads = _few_heads(sizes)

@@ -20,6 +20,8 @@ from tuner.operators.reference import OutputReference, Reference
 from tuner.operators.varlen_inputs import by_head, sequences
 from tuner.precision import PrecisionProfile
 
+Place = tuple[slice, slice]
+"""A sequence's queries and keys, among all tokens."""
 # All rows are compared up to this many query-key pairs; those on which the classical errors are computed are whole.
 WHOLE = 2**24
 # Beyond it, of as many sequences a selection of rows (``attention_bound.selection``).
@@ -56,7 +58,12 @@ def reference(inputs: Mapping[str, torch.Tensor], scale: float, causal: bool, pr
     if not whole:
         spread = {at * (len(every) - 1) // (_SEQUENCES_SELECTED - 1) for at in range(_SEQUENCES_SELECTED)}
         every = [every[at] for at in sorted({*spread, sizes.index(max(sizes))})]
-    found = [_sequence(inputs, queries, keys, scale, causal, profile, whole) for queries, keys in every]
+    groups: dict[tuple[int, ...], list[Place]] = {}
+    for number, (queries, keys) in enumerate(every):
+        lengths = (queries.stop - queries.start, keys.stop - keys.start)
+        # Copies of large sequences would take much memory, and those are few.
+        groups.setdefault(lengths if whole else (number,), []).append((queries, keys))
+    found = [_alike(inputs, group, scale, causal, profile, whole) for group in groups.values()]
     token, head, out, out_bound, lse, lse_bound = (
         torch.cat([getattr(rows, name) for rows in found])
         for name in ("token", "head", "out", "out_bound", "lse", "lse_bound")
@@ -92,48 +99,46 @@ def reference(inputs: Mapping[str, torch.Tensor], scale: float, causal: bool, pr
     )
 
 
-def _sequence(
+def _alike(
     inputs: Mapping[str, torch.Tensor],
-    queries: slice,
-    keys: slice,
+    places: list[Place],
     scale: float,
     causal: bool,
     profile: PrecisionProfile,
     whole: bool,
 ) -> _Rows:
-    """All rows of a sequence with queries, or a selection of them."""
-    q, k, v = by_head(inputs, queries, keys)
-    heads, q_len = q.shape[1], q.shape[2]
+    """All rows of sequences of the same lengths, with queries, or a selection of them."""
+    views = zip(*(by_head(inputs, *place) for place in places), strict=True)
+    q, k, v = (torch.cat(of_each) if len(of_each) > 1 else of_each[0] for of_each in views)
+    first = torch.tensor([queries.start for queries, _ in places], device=q.device)
     if not k.shape[2]:
-        return _without_keys(q, queries.start, whole)
+        return _without_keys(q, first, whole)
     found = attention_bound.reference(q, k, v, scale, causal, profile, whole=whole).outputs
     out, lse = found["out"], found["lse"]
     if whole:
-        head, row = (t.flatten() for t in torch.meshgrid(_range(heads, q), _range(q_len, q), indexing="ij"))
+        ranges = (torch.arange(count, device=q.device) for count in q.shape[:3])
+        sequence, head, row = (t.flatten() for t in torch.meshgrid(*ranges, indexing="ij"))
     else:
         assert out.index is not None
-        _, head, row = out.index
+        sequence, head, row = out.index
 
     def rows(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.flatten(0, 2) if whole else tensor
 
     variance = None if out.variance is None else rows(out.variance)
     return _Rows(
-        row + queries.start, head, rows(out.expected), rows(out.bound), variance, rows(lse.expected), rows(lse.bound),
-        out.has_nan,
+        row + first[sequence], head, rows(out.expected), rows(out.bound), variance, rows(lse.expected),
+        rows(lse.bound), out.has_nan,
     )  # fmt: skip
 
 
-def _without_keys(q: torch.Tensor, first: int, whole: bool) -> _Rows:
-    """Of q [1, heads, queries, head_dim] that see nothing."""
-    _, heads, q_len, head_dim = q.shape
-    chosen = (attention_bound.everything if whole else attention_bound.selection)(1, heads, q_len)
-    head = torch.cat([torch.full_like(rows, h) for (_, h), rows in chosen.items()]).to(q.device)
+def _without_keys(q: torch.Tensor, first: torch.Tensor, whole: bool) -> _Rows:
+    """Of q [sequences, heads, queries, head_dim] that see nothing; ``first``: the sequences' first tokens."""
+    chosen = (attention_bound.everything if whole else attention_bound.selection)(*q.shape[:3])
+    sequence, head = (
+        torch.cat([torch.full_like(rows, pair[axis]) for pair, rows in chosen.items()]).to(q.device) for axis in (0, 1)
+    )
     row = torch.cat(list(chosen.values())).to(q.device)
-    zeros = torch.zeros(len(row), head_dim, dtype=torch.float64, device=q.device)
+    zeros = torch.zeros(len(row), q.shape[3], dtype=torch.float64, device=q.device)
     lse = torch.full_like(zeros[:, 0], -torch.inf)
-    return _Rows(row + first, head, zeros, zeros, None, lse, zeros[:, 0])
-
-
-def _range(count: int, like: torch.Tensor) -> torch.Tensor:
-    return torch.arange(count, device=like.device)
+    return _Rows(row + first[sequence], head, zeros, zeros, None, lse, zeros[:, 0])

@@ -56,7 +56,7 @@ def varlen_problems(
         # Half of the longest is a tile of queries, or two of keys.
         (shape(_FEW, 2 * q_tile, 4 * kv_tile, alone), "edges"),
         (shape(3, *as_tuned, grouped), lengths),
-        (shape(several, min(4, part_q), part_kv, alone), "uniform"),
+        (shape(several, min(4, part_q), min(4, part_kv), alone), "uniform"),
         (shape(1, part_q, _MANY_TILES * kv_tile + 1, alone), "equal"),
         (shape(1, 3 * q_tile + 1, part_kv, grouped), "equal"),
     ]
