@@ -1,15 +1,13 @@
-"""Offsets of 32 bits, which overflow in tensors of more than 2^31 elements: of each kind on one template."""
+"""Offsets of 32 bits, which overflow in tensors of more than 2^31 elements: of some kinds on one template each."""
 
 from __future__ import annotations
 
-from tests.mutation.attention_templates import attention
 from tests.mutation.cross_entropy_bwd_mutants import gradient
 from tests.mutation.mutant import mutant
 from tests.mutation.rewriting import Change
 
 _NAME, _BREAKS = "row_offset_in_32_bits", "a row's place overflows"
 _ROWS = {"rows": 22_000_000}
-_BATCHES = {"batch": 200_000}
 
 LARGE = (
     mutant(
@@ -33,12 +31,5 @@ LARGE = (
         _BREAKS,
         also={"row_tiles": Change("(tl.program_id(0) // tiles).to(tl.int64)", "tl.program_id(0) // tiles")},
         shape={"rows": 1_000_000},
-    ),
-    attention(
-        "batch_offset_in_32_bits",
-        "a sequence's place overflows",
-        Change("(batch_head // heads).to(tl.int64)", "batch_head // heads"),
-        ("pointer",),
-        shape=_BATCHES,
     ),
 )

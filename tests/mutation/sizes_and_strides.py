@@ -23,12 +23,6 @@ SIZES = (
         _POINTER,
     ),
     attention(
-        "a_program_for_each_multiprocessor",
-        "no more programs are launched than a GPU has multiprocessors, and none takes a second tile",
-        Change("tiles_m * batch * heads", "min(132, tiles_m * batch * heads)"),
-        _POINTER,
-    ),
-    attention(
         "diagonal_unmasked_in_squares_of_whole_tiles",
         "where there are as many queries as keys, and whole tiles of them, the diagonal's tile has no mask",
         Change(UNMASKED, f"{UNMASKED} + tl.where((q_len == kv_len) & (q_len % BLOCK_M == 0), BLOCK_N, 0)"),
@@ -68,12 +62,6 @@ STRIDES = (
         tuple(Change(f"out.stride({axis})", f"q.stride({axis})") for axis in range(3)),
         _POINTER,
     ),
-    attention(
-        "value_head_stride_of_the_keys",
-        "heads of values are as far apart as those of keys",
-        Change("v.stride(1)", "k.stride(1)"),
-        _POINTER,
-    ),
     mutant(
         "attention_decode",
         "value_strides_of_the_keys",
@@ -84,13 +72,6 @@ STRIDES = (
             Change("v.stride(tokens)", "k.stride(tokens)"),
         ),
         ("single",),
-    ),
-    mutant(
-        "attention_bwd",
-        "gradient_strides_of_the_keys",
-        "dk is written with the strides of k",
-        Change("dk.stride()[:3]", "k.stride()[:3]"),
-        ("split",),
     ),
     mutant(
         "softmax_bwd",
