@@ -17,7 +17,7 @@ from tests.fakes import FakeCompilers, FakeWorker
 from tests.played import SPACE, FakeMachine, Played, binary_of
 from tuner.errors import MissingError, StudyFailedError
 from tuner.evaluating import EvaluateJob, GiveUpJob, RoundsJob, SetUpJob
-from tuner.events import Event, Notice, OverallProgress, TrialFinished
+from tuner.events import Event, Notice, OverallProgress, StudyFinished, TrialFinished
 from tuner.gpu_lane import Lane
 from tuner.many_studies import ManyStudies, Outcome, Wanted
 from tuner.operators import get
@@ -201,11 +201,38 @@ def test_a_gpu_that_waits_for_compilers_is_set_up_for_the_next_problem_and_keeps
     played = Played()
     gpu = played.worker()
     assert winners(many([PROBLEM, OTHER], [gpu], played)) == [2, 2]
+    assert [job.problem for job in many.compilers.jobs[:5]] == [PROBLEM] * 5  # whoever is in front goes first
     set_ups = [at for at, job in enumerate(gpu.jobs) if isinstance(job, SetUpJob) and job.problem == OTHER]
     evaluations = [at for at, job in enumerate(gpu.jobs) if isinstance(job, EvaluateJob) and job.problem == PROBLEM]
     assert set_ups[0] < evaluations[-1] < set_ups[1]  # once ahead, and again, which is quick, when it has the GPU
     assert gpu.starts == 1
     assert sorted(many.outcomes(OTHER).values()) == ["timed"] * 3 + ["wrong"] * 3
+
+
+def test_a_study_that_decides_lets_the_others_have_all_gpus_but_the_one_of_its_race(many):
+    played = Played()
+    workers = [played.worker() for _ in range(3)]
+    poll, when_it_ended = workers[1].poll, []
+    # The other problem's own GPU is slow, so it is not through when the first one decides.
+    workers[1].poll = lambda: poll() if OTHER in evaluated(workers[2]) else None
+
+    quick = played.worker
+
+    def slow(name: str) -> FakeWorker:
+        """A process of the finals that takes a few looks."""
+        made, looks = quick(name), iter(range(6))
+        answer = made.poll
+        made.poll = lambda: answer() if next(looks, 6) > 4 else None
+        return made
+
+    played.worker = slow
+
+    def listen(problem: Problem, event: Event) -> None:
+        if problem == PROBLEM and isinstance(event, StudyFinished):
+            when_it_ended.append(OTHER in [job.problem for job in workers[2].jobs])
+
+    assert winners(many([PROBLEM, OTHER], workers, played, listener=listen)) == [2, 2]
+    assert PROBLEM in evaluated(workers[2]) and when_it_ended == [True]
 
 
 def test_a_third_problem_gets_the_gpu_that_is_free_first(many):

@@ -252,11 +252,9 @@ class ManyStudies:
         """
         holders = {id(lane): study for study in self._studies if study.is_open for lane in study.lanes}
         front = [study for study in self._studies if study.in_front]
-        without = [study for study in front if not study.lanes]
         for study in (s for s in self._studies if s.is_open):
             for place, lane in enumerate(list(study.lanes)):
-                spare = place > 0 and (study.decides or bool(without))
-                lane.ending = not study.in_front or spare
+                lane.ending = not study.in_front or (study.decides and place > 0)
                 if lane.ending and lane.free:
                     study.run.funnel.leave(lane)  # type: ignore[attr-defined]
                     del holders[id(lane)]
