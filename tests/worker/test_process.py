@@ -286,6 +286,21 @@ def test_a_file_that_is_gone_from_the_cache_is_the_machines_fault_and_any_other_
         assert machine_fault(caught.value) == said
 
 
+@pytest.mark.parametrize(("told", "threads"), [("", "1"), ("3", "3")])
+def test_a_worker_computes_on_one_core_unless_the_user_says_otherwise(tmp_path, monkeypatch, told, threads):
+    monkeypatch.setenv("PYTHONPATH", import_path())
+    monkeypatch.setenv("OMP_NUM_THREADS", told)
+    if not told:
+        monkeypatch.delenv("OMP_NUM_THREADS")
+    zygote = Zygote({}, tmp_path / "zygote.log")
+    worker = Worker(zygote, tmp_path / "worker.log")
+    try:
+        assert worker.run(Setting("OMP_NUM_THREADS"), 60).value == threads
+    finally:
+        worker.kill()
+        zygote.close()
+
+
 def test_a_pool_of_no_workers_is_refused(zygote, tmp_path):
     with pytest.raises(ValueError, match="`size` must be at least 1, but got 0"):
         Pool(zygote, 0, 60, tmp_path, "test")

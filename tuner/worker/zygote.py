@@ -22,6 +22,10 @@ from tuner.worker.child import die_with_parent, serve
 
 _PACKAGE_PARENT = str(Path(__file__).resolve().parents[2])
 
+# There are as many workers as cores. numpy's products, of which Triton's interpreter makes many small ones, would take
+# all cores each otherwise, and be several times slower.
+_ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+
 
 class Zygote:
     """The parent's handle: ``spawn(log)`` gives a connection to a new worker and its process id.
@@ -36,7 +40,7 @@ class Zygote:
         with log.open("ab") as output:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "tuner.worker.zygote", str(theirs.fileno())],
-                env={**os.environ, **environment, "PYTHONPATH": os.pathsep.join(search)},
+                env={**_ONE_THREAD, **os.environ, **environment, "PYTHONPATH": os.pathsep.join(search)},
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=output,

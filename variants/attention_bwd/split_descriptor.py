@@ -7,8 +7,8 @@ takes S and dP transposed, so that P^T and dS^T enter their products from the re
 owns QUERIES_BLOCK_M queries and walks over the keys in tiles of QUERIES_BLOCK_N. Tiles that need no mask take none.
 
 Tiles travel by tensor descriptors (TMA; sm_90 and newer), which need no addresses in registers and have all four
-dimensions, so that a tile beyond q_len or kv_len reads zeros and writes nothing. head_dim is a power of two; strides are
-multiples of 16 bytes, and 1 along head_dim.
+dimensions, so that a tile beyond q_len or kv_len reads zeros and writes nothing. head_dim is a power of two; strides
+are multiples of 16 bytes, and 1 along head_dim.
 """
 
 import torch
