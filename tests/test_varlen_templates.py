@@ -21,14 +21,16 @@ def bound(dtype: str = "bf16", device: str = "h200", causal: bool = True, **chan
     return load_space("attention_varlen").bind(problem, target(device))
 
 
-def test_other_dtypes_and_the_other_value_of_every_switch_give_right_results():
-    assert_right(
-        [
-            ("attention_varlen", SHAPE, "fp16", CAUSAL, f"template=pointer,USE_EXP2=false,LAST_FIRST=true,{SMALL}"),
-            ("attention_varlen", SHAPE, "fp32", {}, f"template=searched,USE_EXP2=false,LONGEST_FIRST=false,{SMALL}"),
-        ],
-        400,
-    )
+def right(dtype: str, options: dict[str, bool], text: str) -> None:
+    assert_right([("attention_varlen", SHAPE, dtype, options, f"{text},USE_EXP2=false,{SMALL}")], 400)
+
+
+def test_the_last_tiles_first_in_base_e_and_fp32_give_right_results():
+    right("fp32", CAUSAL, "template=pointer,LAST_FIRST=true")
+
+
+def test_the_search_without_a_ranking_in_base_e_and_fp16_gives_right_results():
+    right("fp16", {}, "template=searched,LONGEST_FIRST=false")
 
 
 def test_the_ranking_and_the_search_compile_for_a_gpu_that_is_not_there_and_fit_it(tmp_path):

@@ -64,16 +64,8 @@ ENDS = (
     packed(
         "one_key_of_the_next_sequence",
         "a sequence's keys end one too late",
-        Change(
-            "tl.load(cu_kv_ptr + sequence + 1, **any_more) - kv_start",
-            "tl.load(cu_kv_ptr + sequence + 1) - kv_start + 1",
-        ),
-        TMA,
-        also={
-            "pointer": Change(
-                "tl.load(cu_kv_ptr + sequence + 1) - kv_start", "tl.load(cu_kv_ptr + sequence + 1) - kv_start + 1"
-            )
-        },
+        Change("tl.load(cu_kv_ptr + sequence + 1) - kv_start", "tl.load(cu_kv_ptr + sequence + 1) - kv_start + 1"),
+        FULL,
     ),
     packed(
         "keys_from_the_second_one",
@@ -90,7 +82,7 @@ ENDS = (
         "diagonal_at_the_top_left",
         "the mask is aligned as if there were as many keys as queries",
         Change("diagonal = kv_len - q_len", "diagonal = 0"),
-        TMA,
+        CAUSAL,
     ),
     packed(
         "diagonal_lost",
