@@ -54,6 +54,17 @@ def test_a_study_ends_with_a_measured_winner_that_was_compiled_ahead(
     assert finals[0].measurement.states[0].sm_clock_mhz > 0
 
 
+def test_problems_that_are_tuned_together_end_with_a_measured_winner_each(database: str) -> None:
+    problems = [tuner.make_problem(name, shape, "bf16", options) for name, shape, options in (SOFTMAX, ATTENTION)]
+    with tuner.Session(db=database, gpu=True) as session:
+        results = session.tune_many(problems, trials=10)
+    for problem, result in zip(problems, results, strict=True):
+        assert isinstance(result, tuner.TuneResult)
+        assert result.winner is not None
+        assert not result.winner.record.estimated
+        assert result.winner == tuner.best(problem, db=database)
+
+
 @pytest.mark.alone
 def test_the_rough_time_of_one_call_is_not_the_hosts() -> None:
     import torch
