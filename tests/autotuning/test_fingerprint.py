@@ -209,7 +209,7 @@ Point = collections.namedtuple("Point", "x y")  # as users write it
         (torch.ops.aten.add.Tensor, torch.ops.aten.sub.Tensor),
         (int, float),
     ],
-    ids=str,
+    ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_values_are_told_apart_by_type_and_contents(one, other):
     again = {1, 2} if one == {2, 1} else one
