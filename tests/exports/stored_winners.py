@@ -59,7 +59,7 @@ def store_winner(
     ``us``: the time by config, or by the text of a config; without it the first is the fastest.
     """
     chosen = load_space(space or problem.operator)
-    bound = chosen.bind(problem, device)
+    bound = chosen.bind(problem, device, gpu=stack.mode == "measured")
     given = {text: bound.parse(text) for text in configs}
     times = {}
     for place, (text, config) in enumerate(given.items()):
@@ -105,7 +105,7 @@ def _trial(store: Store, study: int, bound: BoundSpace, config: Config, us: floa
     switches: dict[str, Value] = dict(config.switches)
     variant = render(bound.template(config), switches, "3.9.0")
     binary = hashlib.sha256(f"{variant.hash}{config.key}".encode()).hexdigest()
-    warps = config.values["num_warps"]
+    warps = config.values.get("num_warps", 4)
     assert isinstance(warps, int)
     kernel = KernelResources("kernel", 40, 0, 1024, 32 * warps)
     record = TrialRecord(

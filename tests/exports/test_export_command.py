@@ -20,7 +20,7 @@ def test_an_export_says_what_it_wrote_and_what_the_rule_costs(capsys, winners, t
     code, out, err = ran(capsys, "export", "--format", "python", "-o", tmp_path / "kernels", "--db", winners)
     assert code == 0 and err == ""
     assert out.splitlines() == [
-        f"wrote {tmp_path / 'kernels'} (13 files): 10 winners",
+        f"wrote {tmp_path / 'kernels'} (14 files): 10 winners",
         # Tiles of 128 queries may not be used for 64; 128 lies as near to 64, whose tiles lose 10 %, as to 256.
         "attention_fwd, nearest tuned shape: expected loss 5.0% (median 5.0%, worst 10.0%), "
         "4 of 6 shapes left out in turn; 2 without an answer",

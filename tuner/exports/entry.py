@@ -27,7 +27,8 @@ class Entry:
 
     ``rules`` is the part of its search space that says where its template may be used and what follows from a shape
     (None: the stored text cannot be read any more). ``times`` are all stored times of its problem on its device and
-    stack.
+    stack. ``others``, where they were asked for, are the fastest of each other template, the fastest first, for a
+    format that has no words for the winner.
     """
 
     winner: StoredWinner
@@ -37,6 +38,7 @@ class Entry:
     rules: Rules | None
     space_digest: str
     times: Times
+    others: tuple[Entry, ...] = ()
 
     @property
     def problem(self) -> Problem:

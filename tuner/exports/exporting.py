@@ -92,7 +92,7 @@ def export(
     if path.is_dir() if exporter.single_file else path.is_file():
         kind = "file" if exporter.single_file else "folder"
         raise UsageError(f"--output: {format_name} writes a {kind}, but {path} is none; choose another path")
-    selection = select(store, wanted)
+    selection = select(store, wanted, others=exporter.seed)
     table = exporter.table(selection, given, os.path.basename(os.path.realpath(path)))
     exporter.validate(table.files)
     left_out = (*selection.left_out, *table.left_out)

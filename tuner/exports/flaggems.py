@@ -65,7 +65,8 @@ class FlagGems:
         if len({device.key for device in selection.devices}) > 1:
             names = ", ".join(sorted({device.name for device in selection.devices}))
             raise UsageError(f"flaggems: one file is for one device, but there are winners of {names}; add --device")
-        found, left_out = attention_tiles(selection.entries)
+        seeds = attention_tiles(selection.entries)
+        found, left_out = seeds.found, list(seeds.left_out)
         kept = [(entry, tiles) for entry, tiles in found if _kept(tiles)]
         for entry, tiles in found:
             if not _kept(tiles):
@@ -88,6 +89,7 @@ class FlagGems:
             left_out=tuple(left_out),
             losses=(leave_one_out("flaggems, best of the list", [entry for entry, _ in kept], _best_of_list),),
             notes=(
+                *seeds.notes,
                 "put the entry `attention` into runtime/backend/_<vendor>/tune_configs.yaml (or its folder for the "
                 "architecture) of the installed flag_gems; no variable names another file",
                 "the loss is that of our kernel with these tiles, not of FlagGems'",

@@ -42,7 +42,8 @@ class FlexOptions:
         module = name.removesuffix(".py")
         if not (name.endswith(".py") and module.isidentifier()):
             raise UsageError(f"--output: {name} cannot be imported; give a name such as flex_options.py")
-        found, left_out = attention_tiles(selection.entries)
+        seeds = attention_tiles(selection.entries)
+        found, left_out = seeds.found, list(seeds.left_out)
         if not found:
             raise UsageError(f"no winner has a place in flex_attention: {left_out[0].what}: {left_out[0].why}")
         tables: dict[tuple[str, str, bool], dict[tuple[int, ...], tuple[Entry, Tiles]]] = {}
@@ -80,6 +81,7 @@ class FlexOptions:
             left_out=tuple(left_out),
             losses=(nearest.loss,),
             notes=(
+                *seeds.notes,
                 f"pass kernel_options={module}.pick(device, dtype, head_dim, q_len, kv_len, causal)",
                 "the loss is that of our kernel with these tiles, not of flex_attention's",
             ),

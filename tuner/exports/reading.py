@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sqlalchemy import Connection, select
 
 from tuner.config import Config
@@ -45,8 +47,60 @@ def times(store: Store, winner: StoredWinner) -> dict[tuple[str, str], float]:
         )
         return [(Config.from_json(row.config), row.variant_id, row.value_us) for row in rows]
 
-    finals = {str(f["key"]): float(f["median_us"]) for f in winner.record.finalists if {"key", "median_us"} <= f.keys()}
+    finals = _finals(winner)
     found = store._database.read(read)
     by_program = {(variant, launch_key(config)): finals.get(config.key, us) for config, variant, us in found}
     by_program[winner.variant_hash, launch_key(winner.config)] = winner.record.median_us
     return by_program
+
+
+def fastest_of_templates(store: Store, winner: StoredWinner) -> list[StoredWinner]:
+    """In the place of the winner, the fastest timed config of each other template, the fastest first.
+
+    They are of the winner's problem, device and stack; their time is that of the finals where they came that far.
+    """
+
+    def read(connection: Connection) -> list[StoredWinner]:
+        rows = connection.execute(
+            select(TrialRow.id, TrialRow.template, TrialRow.config, TrialRow.variant_id, TrialRow.value_us)
+            .where(
+                TrialRow.problem_key == winner.problem.key,
+                TrialRow.device_key == winner.device.key,
+                TrialRow.stack_key == winner.stack.key,
+                TrialRow.outcome == Outcome.TIMED.value,
+                TrialRow.template != winner.config.template,
+                TrialRow.value_us.is_not(None),
+            )
+            .order_by(TrialRow.value_us, TrialRow.id)
+        )
+        best: dict[str, StoredWinner] = {}
+        for row in rows:
+            if row.template not in best:
+                best[row.template] = _in_its_place(
+                    winner, row.id, Config.from_json(row.config), row.variant_id, row.value_us
+                )
+        return sorted(best.values(), key=lambda one: (one.record.median_us, one.config.template))
+
+    return store._database.read(read)
+
+
+def _in_its_place(winner: StoredWinner, trial_id: int, config: Config, variant: str, us: float) -> StoredWinner:
+    us = _finals(winner).get(config.key, us)
+    slower = f"{us / winner.record.median_us - 1.0:.0%} slower than {winner.config.label}"
+    record = replace(
+        winner.record,
+        trial_id=trial_id,
+        verdict=f"the fastest that was tried of template {config.template}, {slower}",
+        median_us=us,
+        low_us=us,
+        high_us=us,
+        margin=None,
+        interval=None,
+        tie_set=(),
+        speedup=winner.record.plain_us / us if winner.record.plain_us else None,
+    )
+    return replace(winner, config=config, variant_hash=variant, record=record)
+
+
+def _finals(winner: StoredWinner) -> dict[str, float]:
+    return {str(f["key"]): float(f["median_us"]) for f in winner.record.finalists if {"key", "median_us"} <= f.keys()}

@@ -22,14 +22,26 @@ class Tiles:
     num_stages: int
 
 
-def attention_tiles(entries: Sequence[Entry]) -> tuple[list[tuple[Entry, Tiles]], list[LeftOut]]:
-    """The tiles of the attention winners in 16-bit formats; everything else is left out, and why."""
+@dataclass(frozen=True)
+class Seeds:
+    """What attention's winners are as tiles. ``notes`` say where one of another template stands in for the winner."""
+
+    found: list[tuple[Entry, Tiles]]
+    left_out: list[LeftOut]
+    notes: tuple[str, ...]
+
+
+def attention_tiles(entries: Sequence[Entry]) -> Seeds:
+    """The tiles of the attention winners in 16-bit formats; everything else is left out, and why.
+
+    Where a winner's template has no tiles of this kind, the fastest of the entry's ``others`` that has some is taken.
+    """
     found: list[tuple[Entry, Tiles]] = []
     left_out: list[LeftOut] = []
+    notes: list[str] = []
     for entry in entries:
-        values = entry.winner.config.values
-        stages = next((values[name] for name in _STAGES if name in values), None)
-        numbers = [values.get("BLOCK_M"), values.get("BLOCK_N"), values.get("num_warps"), stages]
+        what = f"{entry.problem.label} on {entry.device.name}"
+        expressible = [(one, tiles) for one in (entry, *entry.others) if (tiles := _tiles(one)) is not None]
         why = ""
         if entry.problem.operator != "attention_fwd":
             why = "the format is for attention"
@@ -37,10 +49,24 @@ def attention_tiles(entries: Sequence[Entry]) -> tuple[list[tuple[Entry, Tiles]]
             why = "the format is for attention without windows and other features"
         elif entry.problem.dtype == "fp32":
             why = "the format is for 16-bit inputs"
-        elif not all(isinstance(number, int) for number in numbers):
+        elif not expressible:
             why = f"template {entry.winner.config.template} has no BLOCK_M, BLOCK_N, num_warps and stages"
         if why:
-            left_out.append(LeftOut(f"{entry.problem.label} on {entry.device.name}", why))
-        else:
-            found.append((entry, Tiles(*(int(number) for number in numbers if number is not None))))
-    return found, left_out
+            left_out.append(LeftOut(what, why))
+            continue
+        found.append(expressible[0])
+        taken = expressible[0][0]
+        if taken is not entry:
+            notes.append(
+                f"{what}: the winner's template {entry.winner.config.template} has no such tiles; "
+                f"in its place stands {taken.winner.record.verdict}"
+            )
+    return Seeds(found, left_out, tuple(notes))
+
+
+def _tiles(entry: Entry) -> Tiles | None:
+    values = entry.winner.config.values
+    stages = next((values[name] for name in _STAGES if name in values), None)
+    numbers = [values.get("BLOCK_M"), values.get("BLOCK_N"), values.get("num_warps"), stages]
+    whole = [number for number in numbers if isinstance(number, int)]
+    return Tiles(*whole) if len(whole) == len(numbers) else None

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from tuner.device import Device
 from tuner.errors import ProblemError, UsageError
 from tuner.exports.entry import Entry, LeftOut, Selection
-from tuner.exports.reading import search_space, times
+from tuner.exports.reading import fastest_of_templates, search_space, times
 from tuner.exports.rules import read_rules
 from tuner.operators import get
 from tuner.problem import Problem
@@ -44,8 +44,10 @@ def moment(text: str) -> datetime:
     return given if given.tzinfo else given.replace(tzinfo=UTC)
 
 
-def select(store: Store, wanted: Wanted) -> Selection:
+def select(store: Store, wanted: Wanted, *, others: bool = False) -> Selection:
     """The winners that may be exported, with everything that a table needs of them.
+
+    ``others``: with the fastest of each other template beside each, as far as those may be exported.
 
     Raises ``UsageError`` where none is left, with the reasons.
     """
@@ -56,7 +58,9 @@ def select(store: Store, wanted: Wanted) -> Selection:
     for winner in winners(store, wanted):
         entry, why = _entry(store, winner, wanted)
         if entry is not None:
-            entries.append(entry)
+            beside = fastest_of_templates(store, winner) if others else []
+            found = (_entry(store, one, wanted)[0] for one in beside)
+            entries.append(replace(entry, others=tuple(one for one in found if one is not None)))
         else:
             left_out.append(LeftOut(f"{winner.problem.label} on {winner.device.name}", why))
     if not entries:
