@@ -158,11 +158,11 @@ def test_a_winner_that_still_wins_is_kept(shop):
 
 
 def test_what_was_measured_is_stored_and_feeds_the_regressions(shop):
-    shop.again(Truth(us={"plain": 14.0, "winner": 10.5, "second": 11.2}))
+    shop.again(Truth(us={"plain": 14.0, "winner": 11.0, "second": 11.7}))
     report = tuner.regressions(db=str(shop.path))
     (row,) = report.rows
     assert row.verdict is Verdict.REGRESSION
-    assert row.change == pytest.approx(0.05, abs=0.01)
+    assert row.change == pytest.approx(0.10, abs=0.01)
     assert row.plain_change == pytest.approx(0.0, abs=0.01)
     assert (report.before, report.after) == (OLD.label, NEW.label)
     stored = tuner.query("measurements", triton=NEW.triton, db=str(shop.path)).as_records()
@@ -180,12 +180,12 @@ def test_the_same_software_at_two_times(shop):
 
 
 def test_a_regression_seen_once_is_to_be_confirmed_and_then_is(shop):
-    slower = Truth(us={"plain": 14.0, "winner": 10.5, "second": 11.2})
+    slower = Truth(us={"plain": 14.0, "winner": 11.0, "second": 11.7})
     shop.again(slower)
     (row,) = tuner.regressions(db=str(shop.path)).rows
     assert row.verdict is Verdict.REGRESSION
     assert row.notes[-1] == "seen in one measurement; `tuner remeasure` once more confirms it or not"
-    shop.again(replace(slower, us={"plain": 14.0, "winner": 10.51, "second": 11.2}))
+    shop.again(replace(slower, us={"plain": 14.0, "winner": 11.01, "second": 11.7}))
     (row,) = tuner.regressions(db=str(shop.path)).rows
     assert row.verdict is Verdict.REGRESSION and row.after is not None
     assert row.after.blocks == 60

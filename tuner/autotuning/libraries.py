@@ -57,6 +57,8 @@ def _standard() -> tuple[Path, ...]:
 def _installed() -> tuple[Path, ...]:
     paths = sysconfig.get_paths()
     folders = [paths["purelib"], paths["platlib"], *site.getsitepackages(), site.getusersitepackages()]
+    # Those of another environment, which a .pth file has put on the path.
+    folders += [folder for folder in sys.path if Path(folder).name in ("site-packages", "dist-packages")]
     return tuple(Path(folder).resolve() for folder in folders)
 
 
