@@ -43,6 +43,14 @@ class StandaloneHeader:
         return cls(problem, config, tuple(sorted(arguments.items())), **rest)  # type: ignore[arg-type]
 
 
+FIRST_LINE = "# A tuned Triton kernel. Generated; needs torch and Triton only. Call launch(..., **CONFIG)."
+
+
+def is_rendered(text: str) -> bool:
+    """Whether a file's text was written by ``standalone``."""
+    return text.startswith(FIRST_LINE)
+
+
 def standalone(variant: Variant, header: StandaloneHeader) -> str:
     """The file's text: header comment, the variant with ``CONFIG = {...}`` after its imports, and the self-check."""
     config = {name: value for name, value in header.arguments if name not in dict(variant.switches)}
@@ -66,7 +74,7 @@ def _comment(variant: Variant, header: StandaloneHeader) -> str:
         ("Tolerance", header.tolerance),
         ("Generator", header.generator),
     ]
-    lines = ["# A tuned Triton kernel. Generated; needs torch and Triton only. Call launch(..., **CONFIG)."]
+    lines = [FIRST_LINE]
     for name, text in facts:
         if text:
             first, *rest = _wrapped(text)

@@ -15,6 +15,7 @@ from tuner.events import Notice, Progress
 from tuner.operators import get
 from tuner.problem import Problem
 from tuner.results import TimeResult, TuneResult
+from tuner.standalone import FIRST_LINE
 from tuner.trial import Outcome
 
 SOFTMAX = ("softmax", "--shape", "rows=64,cols=1000", "--dtype", "bf16")
@@ -337,6 +338,13 @@ def test_render_prints_exactly_the_source_or_writes_it(api, cli, tmp_path):
     ran = cli("render", *SOFTMAX, "--best", "--estimated", "-o", str(tmp_path / "k.py"))
     assert (ran.out, ran.err) == ("", f"wrote {tmp_path / 'k.py'}\n") and api.calls[1][2]["estimated"] is True
     assert (tmp_path / "k.py").read_text() == "import triton\n"
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("problems: []\n")
+    refused = cli("render", *SOFTMAX, "-o", str(mine))
+    assert refused.code == 2 and "is there and no rendered file, so it is not replaced" in refused.err
+    assert mine.read_text() == "problems: []\n"
+    mine.write_text(f"{FIRST_LINE}\n# an older one\n")
+    assert cli("render", *SOFTMAX, "-o", str(mine)).code == 0 and mine.read_text() == "import triton\n"
 
 
 def test_render_best_exits_with_1_where_no_winner_is_stored(api, cli):

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tuner.operators import get
-from tuner.operators.small_problems import integer_class, small_heads
+from tuner.operators.small_problems import integer_class, interpreted_row, small_heads
 
 TILES = st.sampled_from([16, 32, 64, 128])
 
@@ -156,3 +156,20 @@ def test_the_interpreter_meets_as_many_tiles_of_keys_as_the_tuned_problem_has_up
         return max(p.sizes["kv_len"] for p in get("attention_fwd").check_problems(tuned, tiles, {}, same_binary=False))
 
     assert 64 * 32 < most_keys(8192) < 65 * 32 and most_keys(320) // 32 == 10 and most_keys(64) // 32 == 7
+
+
+def test_the_interpreter_runs_no_row_of_millions_but_what_the_tuned_one_leaves():
+    assert [interpreted_row(cols) for cols in (1000, 2**18, 2**18 + 7, 10_000_000)] == [
+        1000,
+        2**18,
+        2**18 + 7,
+        2**18 + 10_000_000 % 2**14,
+    ]
+    problem = get("softmax").problem({"rows": 2, "cols": 10_000_000, "row_stride": 10_000_016}, "fp16")
+    tiles = {"cols": 8192}
+    shapes = [p.sizes for p in get("softmax").check_problems(problem, tiles, {}, same_binary=False)]
+    shapes += [p.sizes for p in get("softmax").stand_ins(problem, tiles, {})]
+    assert max(shape["cols"] for shape in shapes) == 2**18 + 10_000_000 % 2**14
+    assert all(shape["row_stride"] >= shape["cols"] for shape in shapes)
+    on_a_gpu = get("softmax").check_problems(problem, tiles, {}, same_binary=True)
+    assert max(p.sizes["cols"] for p in on_a_gpu) == 10_000_000

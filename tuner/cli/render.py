@@ -37,7 +37,10 @@ def render(
         ),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write here instead of to stdout.")
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Write here instead of to stdout; only a rendered file is replaced."
+        ),
     ] = None,
     space: options.SpacePath = None,
     db: options.Db = None,
@@ -55,6 +58,7 @@ def render(
     problem = read_problem(the_operator(operator, named), shape, dtype, causal, scale, option)
     with answer_only(json):
         from tuner import api
+        from tuner.standalone import is_rendered
 
         source = api.render(
             problem,
@@ -68,6 +72,8 @@ def render(
         )
     if output is not None:
         try:
+            if output.exists() and not is_rendered(output.read_text(encoding="utf-8", errors="replace")):
+                raise UsageError(f"{output} is there and no rendered file, so it is not replaced; choose another path")
             output.write_text(source, encoding="utf-8")
         except OSError as error:
             raise UsageError(f"cannot write {output}: {error.strerror}; choose another --output") from error

@@ -113,13 +113,17 @@ class RowOperator(Operator):
         self, problem: Problem, tiles: Mapping[str, int], max_tiles: Mapping[str, int]
     ) -> tuple[Problem, ...]:
         """Few rows of the tuned length, where no small problem has them; and many rows of the shortest one's."""
+        from tuner.operators.small_problems import interpreted_row
         from tuner.operators.stand_ins import crowd
 
         sizes, small = problem.sizes, self.check_problems(problem, tiles, max_tiles, same_binary=False)
         shortest = min(small, key=lambda at: at.sizes["cols"]).sizes
         shapes = [{**shortest, "rows": crowd(sizes["rows"])}]
-        if all(at.sizes["cols"] != sizes["cols"] for at in small):
-            few = {**sizes, "rows": min(3, sizes["rows"])}
+        cols = interpreted_row(sizes["cols"])
+        if all(at.sizes["cols"] != cols for at in small):
+            few = {**sizes, "rows": min(3, sizes["rows"]), "cols": cols}
+            if "row_stride" in sizes:
+                few["row_stride"] = sizes["row_stride"] - sizes["cols"] + cols
             shapes.insert(0, few | ({"k": shortest["k"]} if "k" in sizes else {}))
         return tuple(self.problem(shape, problem.dtype, problem.settings) for shape in shapes)
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from tuner.operators.stand_ins import like
+
 _ALIGNED = 16
 _MANY_TILES = 7  # errors that only later tiles show
 # In the interpreter, which never runs the tuned shape, as many where the tuned problem has them.
@@ -19,6 +21,12 @@ _GROUPED_HEADS = 16
 def integer_class(value: int) -> str:
     """``one``, ``aligned`` (divisible by 16) or ``other``: what Triton specialises on."""
     return "one" if value == 1 else "aligned" if value % _ALIGNED == 0 else "other"
+
+
+def interpreted_row(cols: int) -> int:
+    """``cols``, or of a row of more than 2^18 elements, which takes the interpreter minutes, so many and what it leaves
+    after multiples of 2^14."""
+    return like(cols, 2**14, 2**4)
 
 
 def softmax_problems(
@@ -50,7 +58,8 @@ def softmax_problems(
         # Errors that need many tiles need few rows; the tuned row itself is there whatever the tiles are said to be.
         few = _like(min(3, rows), sizes["rows"], same_binary)
         shapes[-1]["rows"] = few
-        shapes.append({"rows": few, "cols": sizes["cols"], "row_stride": sizes["row_stride"]})
+        cols = sizes["cols"] if same_binary else interpreted_row(sizes["cols"])
+        shapes.append({"rows": few, "cols": cols, "row_stride": sizes["row_stride"] - sizes["cols"] + cols})
     return shapes or [{"rows": rows, "cols": sizes["cols"], "row_stride": sizes["row_stride"]}]
 
 
