@@ -29,9 +29,8 @@ def test_all_at_once_are_right_by_tensor_descriptors():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
-def test_all_at_once_are_right_by_ordinary_loads(dtype):
-    assert_right([("attention_fwd", SHAPE, dtype, o, POINTER) for o in (FULL, CAUSAL)], 900)
+def test_all_at_once_are_right_by_ordinary_loads():
+    assert_right([("attention_fwd", SHAPE, "fp32", o, POINTER) for o in (FULL, CAUSAL)], 900)
 
 
 def test_all_at_once_compile_and_fit(tmp_path):

@@ -62,14 +62,16 @@ def covering(configs: Sequence[Config], seed: str, already: Sequence[Config] = (
     return chosen
 
 
-def cases(dtype: str, choose: Callable[[Sequence[Config], str, Sequence[Config]], list[Config]]) -> list[Case]:
+def cases(
+    dtype: str, choose: Callable[[Sequence[Config], str, Sequence[Config]], list[Config]], with_plain: bool = True
+) -> list[Case]:
     """The plain config and those that ``choose`` takes beside it, of each template and problem."""
     found: list[Case] = []
     for operator, template, shape, options in PROBLEMS:
         space = load_space(operator).bind(get(operator).problem(shape, dtype, options), target("h200"))
         plain = [config for config in space.plain() if config.template == template]
         others = [config for config in space.configs() if config.template == template and quick(config)]
-        picked = dict.fromkeys([*plain, *choose(others, f"{template} {dtype}", plain)])
+        picked = dict.fromkeys([*(plain if with_plain else ()), *choose(others, f"{template} {dtype}", plain)])
         found += [(operator, shape, dtype, options, config.label) for config in picked]
     return found
 
@@ -119,9 +121,9 @@ def test_plain_configs_give_right_results_in_fp16():
 @pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32"])
 def test_configs_drawn_at_random_give_right_results(dtype):
     def draw(configs: Sequence[Config], seed: str, plain: Sequence[Config]) -> list[Config]:
-        return random.Random(seed).sample(configs, min(3, len(configs)))
+        return random.Random(seed).sample([c for c in configs if c not in plain], 1)
 
-    assert_right(cases(dtype, draw), 1800)
+    assert_right(cases(dtype, draw, with_plain=False), 1800)
 
 
 def test_attention_takes_the_strides_of_its_tensors_and_writes_nothing_else():

@@ -21,6 +21,7 @@ from tuner.shipped import variants_dir
 BATCH, HEADS, KV_HEADS, Q_LEN, KV_LEN, HEAD_DIM = 2, 4, 2, 37, 53, 32
 MARK = 77.0
 COMMON = {"IS_CAUSAL": True, "USE_EXP2": True, "TILE_ORDER": "descending", "DOT_PRECISION": "ieee", "num_warps": 4}
+FEATURES = dict.fromkeys(("WINDOW", "SOFTCAP", "SINKS", "ALIBI", "BIAS"), False)
 TILES = {"BLOCK_M": 16, "BLOCK_N": 16}
 OWN: dict[str, dict[str, Any]] = {
     "pointer": {"num_stages": 2},
@@ -39,7 +40,7 @@ def spacious(tensor: torch.Tensor, fill: float) -> tuple[torch.Tensor, torch.Ten
 
 def run(template: str) -> bool:
     launch = load_source(variants_dir() / "attention_fwd" / f"{template}.py").launch
-    launch = partial(launch, scale=HEAD_DIM**-0.5, **COMMON, **TILES, **OWN[template])
+    launch = partial(launch, scale=HEAD_DIM**-0.5, **COMMON, **FEATURES, **TILES, **OWN[template])
     generator = torch.Generator().manual_seed(0)
 
     def normal(heads: int, length: int) -> torch.Tensor:

@@ -26,6 +26,11 @@ templates:
     source: wrong.py
     switches:
       IS_CAUSAL: causal
+      WINDOW: [false]
+      SOFTCAP: [false]
+      SINKS: [false]
+      ALIBI: [false]
+      BIAS: [false]
       USE_EXP2: [true]
       TILE_ORDER: [ascending]
       DOT_PRECISION: [ieee]
@@ -36,7 +41,8 @@ templates:
       num_stages: [2]
     tiles: {{q_len: BLOCK_M, kv_len: BLOCK_N}}
     precision: {{p: dtype, dot: 16bit, tiles: "cdiv(kv_len, BLOCK_N)"}}
-    plain: {{USE_EXP2: true, TILE_ORDER: ascending, DOT_PRECISION: ieee, BLOCK_M: {block_m[0]}, BLOCK_N: {block_n[0]},
+    plain: {{WINDOW: false, SOFTCAP: false, SINKS: false, ALIBI: false, BIAS: false, USE_EXP2: true,
+            TILE_ORDER: ascending, DOT_PRECISION: ieee, BLOCK_M: {block_m[0]}, BLOCK_N: {block_n[0]},
             num_warps: {num_warps[0]}, num_stages: 2}}
 """
 # triton-lang/triton#8853: where BLOCK_M < BLOCK_N the tiles that take no mask reach past the diagonal.
