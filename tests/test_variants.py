@@ -118,7 +118,7 @@ def test_plain_configs_give_right_results_in_fp16():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32"])
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
 def test_configs_drawn_at_random_give_right_results(dtype):
     def draw(configs: Sequence[Config], seed: str, plain: Sequence[Config]) -> list[Config]:
         return random.Random(seed).sample([c for c in configs if c not in plain], 1)
