@@ -8,67 +8,18 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from triton.testing import do_bench
 
+from benchmarks.peer_runs import made
 from benchmarks.problems import ATTENTION, SOFTMAX, attention_problem, softmax_problem
+from benchmarks.timed_calls import Call, captured, compiled, copy_bandwidth, interleaved_ms
 from benchmarks.winners import caller, load_winner
-
-ROUNDS = 3
-Call = Callable[[], Any]
-
-
-def interleaved_ms(calls: dict[str, Call]) -> dict[str, float]:
-    """The median over rounds of ``do_bench``'s median, in milliseconds; every call once a round."""
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(ROUNDS):
-        for name, call in calls.items():
-            times[name].append(do_bench(call, warmup=15, rep=60, return_mode="median"))
-    return {name: statistics.median(values) for name, values in times.items()}
-
-
-def captured(call: Call) -> Call:
-    """``call`` as a CUDA graph, or itself where it cannot be captured.
-
-    What is timed then is the GPU's work and not Python's, which takes longer than a short kernel.
-    """
-    stream = torch.cuda.Stream()
-    try:
-        with torch.no_grad(), torch.cuda.stream(stream):
-            call()
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.no_grad(), torch.cuda.graph(graph, stream=stream):
-            call()
-    except RuntimeError as why:
-        print(f"not captured: {str(why).splitlines()[0]}")
-        torch.cuda.synchronize()
-        return call
-    return graph.replay
-
-
-def compiled(function: Callable[..., Any], *given: Any) -> Call:
-    """``function`` of what is ``given`` as Inductor compiles it, called once.
-
-    In the mode without CUDA graphs of its own, because it is captured here, without a copy of its inputs.
-    """
-    torch._dynamo.reset()
-    fast = torch.compile(function, mode="max-autotune-no-cudagraphs", dynamic=False)
-    fast(*given)
-    return lambda: fast(*given)
-
-
-def copy_bandwidth() -> float:
-    """Bytes read plus written per second of a large device-to-device copy."""
-    source = torch.empty(2**31, dtype=torch.uint8, device="cuda")
-    target = torch.empty_like(source)
-    return 2 * source.numel() / (do_bench(lambda: target.copy_(source), return_mode="median") * 1e-3)
 
 
 def liger_softmax(x: torch.Tensor) -> Call:
@@ -96,18 +47,15 @@ def softmax_table(db: str) -> list[dict[str, Any]]:
     for rows, cols in SOFTMAX:
         x = torch.randn(rows, cols, dtype=torch.bfloat16, device="cuda")
         out = torch.empty_like(x)
-        module, label = load_winner(softmax_problem(rows, cols), db)
+        problem = softmax_problem(rows, cols)
+        module, label = load_winner(problem, db)
         calls: dict[str, Call] = {
             "tuner": caller(module, x=x, out=out),
             "torch": lambda x=x: torch.softmax(x, -1),
             "copy": lambda x=x, out=out: out.copy_(x),
         }
         calls["inductor"] = compiled(lambda t: torch.softmax(t, -1), x)
-        for name, make in LIBRARIES.items():
-            try:
-                calls[name] = make(x)
-            except Exception as why:  # whatever a library of others raises where it is missing or refuses
-                print(f"{name} at {rows}x{cols}: {type(why).__name__}: {(str(why).splitlines() or [''])[0]}")
+        calls |= made({name: partial(make, x) for name, make in LIBRARIES.items()}, problem)
         ms = interleaved_ms({name: captured(call) for name, call in calls.items()})
         table.append(
             {"rows": rows, "cols": cols, "config": label}

@@ -17,9 +17,9 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from benchmarks.compare import Call, interleaved_ms
 from benchmarks.peer_runs import arguments, chosen, one_by_one, running, stored_winner, tune
 from benchmarks.problems import ATTENTION, attention_bwd_problem
+from benchmarks.timed_calls import Call, interleaved_ms
 
 _BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
 Shape = tuple[int, int, int, int, bool]

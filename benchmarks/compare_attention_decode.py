@@ -17,9 +17,9 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from benchmarks.compare import Call, copy_bandwidth, interleaved_ms
 from benchmarks.peer_runs import arguments, chosen, one_by_one, running, stored_winner, tune
 from benchmarks.problems import DECODE, decode_problem
+from benchmarks.timed_calls import Call, copy_bandwidth, interleaved_ms
 from tuner.operators import get
 from tuner.problem import Problem
 

@@ -21,9 +21,9 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from benchmarks.compare import Call, interleaved_ms
 from benchmarks.peer_runs import Tensors, arguments, chosen, made, one_by_one, running, stored_winner, tune
 from benchmarks.problems import VARLEN, varlen_problem
+from benchmarks.timed_calls import Call, interleaved_ms
 from tuner.operators import get
 from tuner.problem import Problem
 

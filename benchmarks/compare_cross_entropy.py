@@ -16,9 +16,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from benchmarks.compare import Call, compiled, copy_bandwidth, interleaved_ms
 from benchmarks.peer_runs import PeersOf, Tensors, arguments, chosen, made, one_by_one, running, stored_winner, tune
 from benchmarks.problems import CROSS_ENTROPY, cross_entropy_problem
+from benchmarks.timed_calls import Call, compiled, copy_bandwidth, interleaved_ms
 from tuner.operators import get
 from tuner.problem import Problem
 

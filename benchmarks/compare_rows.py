@@ -13,10 +13,10 @@ from collections.abc import Callable
 
 import torch
 
-from benchmarks.compare import Call, compiled
 from benchmarks.compare_cross_entropy import compare
 from benchmarks.peer_runs import PeersOf, Tensors, arguments
 from benchmarks.problems import SOFTMAX, row_problem
+from benchmarks.timed_calls import Call, compiled
 
 PEERS = ("torch", "inductor")
 

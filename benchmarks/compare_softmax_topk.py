@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
-from benchmarks.compare import Call, compiled, copy_bandwidth, interleaved_ms
 from benchmarks.peer_runs import arguments, chosen, made, one_by_one, running, stored_winner, tune
 from benchmarks.problems import TOPK, topk_problem
+from benchmarks.timed_calls import Call, compiled, copy_bandwidth, interleaved_ms
 from tuner.operators import get
 from tuner.problem import Problem
 

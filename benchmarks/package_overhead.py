@@ -25,8 +25,8 @@ from torch.nn.functional import scaled_dot_product_attention
 from triton.testing import do_bench
 
 import tuner
-from benchmarks.compare import Call
 from benchmarks.problems import ATTENTION, SOFTMAX, attention_problem, softmax_problem
+from benchmarks.timed_calls import Call
 from benchmarks.winners import caller, load_winner
 
 PACKAGE = "tuned_benchmark"

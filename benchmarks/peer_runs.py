@@ -12,7 +12,7 @@ from typing import TypeVar
 import torch
 
 import tuner
-from benchmarks.compare import Call, captured
+from benchmarks.timed_calls import Call, captured
 from benchmarks.winners import caller, load_winner
 from tuner.operators import get
 from tuner.operators.tensors import empty

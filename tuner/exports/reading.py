@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sqlalchemy import Connection, select
+from sqlalchemy import ColumnElement, Connection, select
 
 from tuner.config import Config
 from tuner.store.models import SpaceRow, StudyRow, TrialRow
@@ -36,13 +36,7 @@ def times(store: Store, winner: StoredWinner) -> dict[tuple[str, str], float]:
     def read(connection: Connection) -> list[tuple[Config, str, float]]:
         rows = connection.execute(
             select(TrialRow.config, TrialRow.variant_id, TrialRow.value_us)
-            .where(
-                TrialRow.problem_key == winner.problem.key,
-                TrialRow.device_key == winner.device.key,
-                TrialRow.stack_key == winner.stack.key,
-                TrialRow.outcome == Outcome.TIMED.value,
-                TrialRow.value_us.is_not(None),
-            )
+            .where(*_timed_beside(winner))
             .order_by(TrialRow.id)
         )
         return [(Config.from_json(row.config), row.variant_id, row.value_us) for row in rows]
@@ -63,14 +57,7 @@ def fastest_of_templates(store: Store, winner: StoredWinner) -> list[StoredWinne
     def read(connection: Connection) -> list[StoredWinner]:
         rows = connection.execute(
             select(TrialRow.id, TrialRow.template, TrialRow.config, TrialRow.variant_id, TrialRow.value_us)
-            .where(
-                TrialRow.problem_key == winner.problem.key,
-                TrialRow.device_key == winner.device.key,
-                TrialRow.stack_key == winner.stack.key,
-                TrialRow.outcome == Outcome.TIMED.value,
-                TrialRow.template != winner.config.template,
-                TrialRow.value_us.is_not(None),
-            )
+            .where(*_timed_beside(winner), TrialRow.template != winner.config.template)
             .order_by(TrialRow.value_us, TrialRow.id)
         )
         best: dict[str, StoredWinner] = {}
@@ -82,6 +69,17 @@ def fastest_of_templates(store: Store, winner: StoredWinner) -> list[StoredWinne
         return sorted(best.values(), key=lambda one: (one.record.median_us, one.config.template))
 
     return store._database.read(read)
+
+
+def _timed_beside(winner: StoredWinner) -> tuple[ColumnElement[bool], ...]:
+    """What the timed trials of a winner's problem, device and stack fulfil."""
+    return (
+        TrialRow.problem_key == winner.problem.key,
+        TrialRow.device_key == winner.device.key,
+        TrialRow.stack_key == winner.stack.key,
+        TrialRow.outcome == Outcome.TIMED.value,
+        TrialRow.value_us.is_not(None),
+    )
 
 
 def _in_its_place(winner: StoredWinner, trial_id: int, config: Config, variant: str, us: float) -> StoredWinner:

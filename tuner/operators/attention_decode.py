@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tuner.errors import ProblemError
 from tuner.operators.attention_fwd import FAMILIES as ATTENTION_FAMILIES
-from tuner.operators.attention_fwd import NONFINITE_KEYS, AttentionForward, visible_pairs
+from tuner.operators.attention_fwd import AttentionForward, families_of, visible_pairs
 from tuner.operators.base import Option, ShapeParameter, itemsize
 from tuner.precision import PrecisionProfile
 from tuner.problem import Problem
@@ -82,9 +82,7 @@ class AttentionDecode(AttentionForward):
         return float(s["batch"] * s["heads"] * visible_pairs(s["q_len"], s["kv_len"]))
 
     def families(self, problem: Problem) -> tuple[str, ...]:
-        if problem.sizes["kv_len"] < NONFINITE_KEYS:
-            return tuple(family for family in FAMILIES if family != "nonfinite")
-        return FAMILIES
+        return families_of(problem.sizes["kv_len"], FAMILIES)
 
     def make_inputs(self, problem: Problem, family: str, seed: int, device: str) -> dict[str, torch.Tensor]:
         from tuner.operators.decode_inputs import make

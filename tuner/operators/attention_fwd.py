@@ -48,6 +48,11 @@ OPTIONS = (
 """What every attention over q, k and v of one head_dim has. ``FEATURES`` are those of the forward pass alone."""
 
 
+def families_of(keys: int, families: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of ``families`` that so many keys suffice for."""
+    return tuple(family for family in families if family != "nonfinite" or keys >= NONFINITE_KEYS)
+
+
 class AttentionForward(Operator):
     """Scaled dot-product attention with grouped key/value heads.
 
@@ -139,9 +144,7 @@ class AttentionForward(Operator):
         asked = {EDGE: features.windowed, CAPPED: features.softcap, SINKING: features.sinks, STEEP: features.alibi}
         asked[HOLES] = "bias" in features.tensors
         families = (*FAMILIES, *(family for family, there in asked.items() if there))
-        if problem.sizes["kv_len"] < NONFINITE_KEYS:
-            return tuple(family for family in families if family != "nonfinite")
-        return families
+        return families_of(problem.sizes["kv_len"], families)
 
     def make_inputs(self, problem: Problem, family: str, seed: int, device: str) -> dict[str, torch.Tensor]:
         from tuner.operators.attention_inputs import make

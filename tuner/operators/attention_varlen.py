@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from tuner.errors import ProblemError
-from tuner.operators.attention_fwd import FAMILIES, NONFINITE_KEYS, visible_pairs
+from tuner.operators.attention_fwd import FAMILIES, families_of, visible_pairs
 from tuner.operators.base import LARGEST_TENSOR, Operator, Option, OutputSpec, ShapeParameter, itemsize
 from tuner.operators.varlen_lengths import LENGTHS, queries_and_keys
 from tuner.precision import PrecisionProfile
@@ -97,9 +97,7 @@ class AttentionVarlen(Operator):
         return float(problem.sizes["heads"] * sum(queries * keys for queries, keys in queries_and_keys(problem)))
 
     def families(self, problem: Problem) -> tuple[str, ...]:
-        if problem.sizes["max_kv_len"] < NONFINITE_KEYS:
-            return tuple(family for family in FAMILIES if family != "nonfinite")
-        return FAMILIES
+        return families_of(problem.sizes["max_kv_len"], FAMILIES)
 
     def make_inputs(self, problem: Problem, family: str, seed: int, device: str) -> dict[str, torch.Tensor]:
         from tuner.operators.varlen_inputs import make

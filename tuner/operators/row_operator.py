@@ -121,9 +121,8 @@ class RowOperator(Operator):
         shapes = [{**shortest, "rows": crowd(sizes["rows"])}]
         cols = interpreted_row(sizes["cols"])
         if all(at.sizes["cols"] != cols for at in small):
-            few = {**sizes, "rows": min(3, sizes["rows"]), "cols": cols}
-            if "row_stride" in sizes:
-                few["row_stride"] = sizes["row_stride"] - sizes["cols"] + cols
+            stride = sizes["row_stride"] - sizes["cols"] + cols
+            few = {**sizes, "rows": min(3, sizes["rows"]), "cols": cols, "row_stride": stride}
             shapes.insert(0, few | ({"k": shortest["k"]} if "k" in sizes else {}))
         return tuple(self.problem(shape, problem.dtype, problem.settings) for shape in shapes)
 

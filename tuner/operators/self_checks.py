@@ -40,7 +40,19 @@ _SOFTMAX = """if __name__ == "__main__":
     sys.exit(0 if right or not judged else 1)
 """
 
-_ATTENTION = """if __name__ == "__main__":
+# How attention's output and log-sum-exp are judged, from `expected`, `tolerance` and `expected_lse`.
+ATTENTION_JUDGED = """\
+    error = (out.double() - expected).abs()
+    lse_error = torch.where(expected_lse == lse, 0.0, (lse.double() - expected_lse).abs())
+    lse_tolerance = {lse_tolerance!r} * (1.0 + expected_lse.abs().nan_to_num(posinf=0.0))
+    worst = int((error / tolerance).nan_to_num(nan=float("inf")).argmax())
+    right = bool((error <= tolerance).all()) and bool((lse_error <= lse_tolerance).all())
+    # Triton's interpreter truncates to bf16 and multiplies its bits: there, an error in bf16 says nothing.
+    judged = os.environ.get("TRITON_INTERPRET") != "1" or q.dtype != torch.bfloat16
+    verdict = ("OK" if right else "WRONG") if judged else "not judged: bf16 needs a GPU, the interpreter gets it wrong"
+"""
+_ATTENTION = (
+    """if __name__ == "__main__":
     import os
     import sys
 
@@ -61,19 +73,15 @@ _ATTENTION = """if __name__ == "__main__":
     weights = torch.exp(logits - expected_lse.masked_fill(expected_lse.isneginf(), 0.0)[..., None])
     expected = weights @ values
     tolerance = {relative!r} * (weights @ values.abs()) + {floor!r}
-    error = (out.double() - expected).abs()
-    lse_error = torch.where(expected_lse == lse, 0.0, (lse.double() - expected_lse).abs())
-    lse_tolerance = {lse_tolerance!r} * (1.0 + expected_lse.abs().nan_to_num(posinf=0.0))
-    worst = int((error / tolerance).nan_to_num(nan=float("inf")).argmax())
-    right = bool((error <= tolerance).all()) and bool((lse_error <= lse_tolerance).all())
-    # Triton's interpreter truncates to bf16 and multiplies its bits: there, an error in bf16 says nothing.
-    judged = os.environ.get("TRITON_INTERPRET") != "1" or q.dtype != torch.bfloat16
-    verdict = ("OK" if right else "WRONG") if judged else "not judged: bf16 needs a GPU, the interpreter gets it wrong"
+"""
+    + ATTENTION_JUDGED
+    + """\
     print(f"attention {{batch}} x {{heads}} heads, {{q_len}} x {{kv_len}} x {{head_dim}} on {{device}}: "
           f"error {{error.flatten()[worst]:.3e}}, tolerance there {{tolerance.flatten()[worst]:.3e}}, "
           f"log-sum-exp error {{lse_error.max():.3e}}: {{verdict}}")
     sys.exit(0 if right or not judged else 1)
 """
+)
 
 
 def softmax_self_check(problem: Problem) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from tuner.numerics import FORMATS
-from tuner.operators.self_checks import TORCH_NAMES
+from tuner.operators.self_checks import ATTENTION_JUDGED, TORCH_NAMES
 from tuner.problem import Problem
 
 _MOST_LENGTH = 600
 
-_VARLEN = """if __name__ == "__main__":
+_VARLEN = (
+    """if __name__ == "__main__":
     import os
     import sys
 
@@ -48,19 +49,15 @@ _VARLEN = """if __name__ == "__main__":
         size[mine] = (weights @ values.abs()).transpose(0, 1)
         expected_lse[:, mine] = sums
     tolerance = {relative!r} * size + {floor!r}
-    error = (out.double() - expected).abs()
-    lse_error = torch.where(expected_lse == lse, 0.0, (lse.double() - expected_lse).abs())
-    lse_tolerance = {lse_tolerance!r} * (1.0 + expected_lse.abs().nan_to_num(posinf=0.0))
-    worst = int((error / tolerance).nan_to_num(nan=float("inf")).argmax())
-    right = bool((error <= tolerance).all()) and bool((lse_error <= lse_tolerance).all())
-    # Triton's interpreter truncates to bf16 and multiplies its bits: there, an error in bf16 says nothing.
-    judged = os.environ.get("TRITON_INTERPRET") != "1" or q.dtype != torch.bfloat16
-    verdict = ("OK" if right else "WRONG") if judged else "not judged: bf16 needs a GPU, the interpreter gets it wrong"
+"""
+    + ATTENTION_JUDGED
+    + """\
     print(f"attention over packed sequences, {{len(lengths)}} of {{total_q}} queries and {{total_kv}} keys, {{heads}} "
           f"heads of {{head_dim}} on {{device}}: error {{error.flatten()[worst]:.3e}}, tolerance there "
           f"{{tolerance.flatten()[worst]:.3e}}, log-sum-exp error {{lse_error.max():.3e}}: {{verdict}}")
     sys.exit(0 if right or not judged else 1)
 """
+)
 
 
 def varlen_self_check(problem: Problem, scale: float) -> str:
