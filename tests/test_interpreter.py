@@ -111,3 +111,51 @@ def test_narrowing_rounds_every_kind_of_value_as_torch_does():
     nan = np.isnan(values)
     assert nan.any() and np.isnan(got[nan]).all()
     np.testing.assert_array_equal(got[~nan].view(np.uint32), expected[~nan].view(np.uint32))
+
+
+FP8 = """
+import json, torch, triton
+import triton.language as tl
+from tuner.interpreter import repair_interpreter
+repair_interpreter()
+
+@triton.jit
+def kernel(x_ptr, narrow_ptr, wide_ptr, bf16_ptr, dot_ptr):
+    offsets = tl.arange(0, 1024)
+    narrow = tl.load(x_ptr + offsets).to(tl.float8e4nv)
+    tl.store(narrow_ptr + offsets, narrow)
+    tl.store(wide_ptr + offsets, narrow.to(tl.float32))
+    tl.store(bf16_ptr + offsets, tl.load(x_ptr + offsets).to(tl.bfloat16).to(tl.float8e4nv).to(tl.bfloat16))
+    square = tl.arange(0, 32)[:, None] * 32 + tl.arange(0, 32)[None, :]
+    tile = tl.load(narrow_ptr + square)
+    tl.store(dot_ptr + square, tl.dot(tile, tile.T, max_num_imprecise_acc=32))
+
+x = torch.randn(1024, generator=torch.Generator().manual_seed(0)) * 30.0
+x[:8] = torch.tensor([448.0, 464.0, 480.0, 1.0e9, -3.0e38, 0.0, -0.0, 2.0**-10])
+x[100:400] = torch.arange(300) * 2.0**-10  # subnormal numbers, and ties between any two
+x[-1] = float("nan")
+narrow = torch.zeros(1024, dtype=torch.float8_e4m3fn)
+wide, bf16, dot = torch.zeros(1024), torch.zeros(1024, dtype=torch.bfloat16), torch.zeros(32, 32)
+kernel[(1,)](x, narrow, wide, bf16, dot)
+clamped = x.clamp(-448.0, 448.0)
+expected = clamped.to(torch.float8_e4m3fn)
+tile = expected.double().reshape(32, 32)
+products = tile @ tile.T
+near = torch.isclose(dot.double(), products, rtol=1e-6, atol=1e-3, equal_nan=True)
+twice = clamped.bfloat16().to(torch.float8_e4m3fn).bfloat16()
+print(json.dumps({
+    "narrow": torch.equal(narrow.view(torch.uint8)[:-1], expected.view(torch.uint8)[:-1]),
+    "wide": torch.equal(wide[:-1], expected.float()[:-1]),
+    "bf16": torch.equal(bf16[:-1], twice[:-1]),
+    "nan": bool(narrow.float()[-1].isnan() & wide[-1].isnan() & bf16[-1].isnan()),
+    "dot": bool(near.all()) and int(dot.isnan().sum()) == 63,
+}))
+"""
+
+
+@TRITONS
+def test_fp8_is_cast_as_torch_casts_it_and_saturates_and_keeps_a_nan(triton, tmp_path):
+    path = tmp_path / "script.py"  # a kernel needs a file
+    path.write_text(FP8)
+    found = interpreted(f"import runpy; runpy.run_path({str(path)!r})", triton)
+    assert all(found.values()), found

@@ -1,10 +1,11 @@
-"""bf16 under Triton's interpreter, which stores it as 16-bit integers and in places computes with those integers.
+"""bf16 and fp8 under Triton's interpreter, which stores them as integers and in places computes with those integers.
 
 Found wrong in Triton 3.3, 3.6 and 3.9 (the interpreter's own code, ``triton/runtime/interpreter.py``): ``tl.dot``
 multiplies the raw integers; casts from fp32 to bf16 drop the low bits where the hardware rounds to nearest even, and a
 NaN whose payload lies in the dropped bits becomes infinite; casts between bf16 and integers or fp64 convert the raw
 integer; ``+ - * /``, comparisons, negation and ``tl.sum`` on bf16 values work on the raw integers. Loads, stores,
-``tl.where`` and ``tl.max`` (which is taken in fp32) are right.
+``tl.where`` and ``tl.max`` (which is taken in fp32) are right. e4m3 it stores as bytes: casts from fp32 round ties
+away from zero and wrap around beyond 448, where the hardware gives 448, and a NaN becomes 480 when it is widened.
 
 ``repair_bf16_dot`` makes all of these compute in fp32 and round once to nearest even. ``repair_interpreter`` does that,
 and lends the interpreter the additions through tensor descriptors, which it lacks (up to 3.9). Both change the
@@ -23,6 +24,7 @@ import triton.language as tl
 from triton._C.libtriton import ir
 from triton.runtime import interpreter
 
+from tuner import e4m3_bits
 from tuner.errors import MissingError
 
 _N = 16
@@ -130,8 +132,14 @@ def _is_bf16(handle: Any) -> bool:
     return bool(handle.dtype.scalar == tl.bfloat16)
 
 
+def _is_fp8(handle: Any) -> bool:
+    return bool(handle.dtype.scalar == tl.float8e4nv)
+
+
 def _wide(handle: Any) -> Any:
-    """The operand as an fp32 one where it is bf16, else as it is."""
+    """The operand as an fp32 one where it is bf16 or fp8, else as it is."""
+    if _is_fp8(handle):
+        return interpreter.TensorHandle(e4m3_bits.widen(handle.data), tl.float32)
     return interpreter.TensorHandle(widen(handle.data), tl.float32) if _is_bf16(handle) else handle
 
 
@@ -164,6 +172,11 @@ def _patch_builder(builder: Any) -> None:
         return _narrow_handle(dot(self, _wide(a), _wide(b), _wide(d), *rest))
 
     def cast_impl(self: Any, source: Any, to: Any) -> Any:
+        if _is_fp8(source) and to.scalar != tl.float8e4nv:
+            wide = _wide(source)
+            return wide if to.scalar == tl.float32 else self.cast_impl(wide, to)
+        if to.scalar == tl.float8e4nv and not _is_fp8(source):
+            return interpreter.TensorHandle(e4m3_bits.narrow(_wide(source).data), tl.float8e4nv)
         if to.scalar == tl.bfloat16:
             values = source.data if not _is_bf16(source) else widen(source.data)
             return interpreter.TensorHandle(narrow(values.astype(np.float32)), tl.bfloat16)
@@ -173,9 +186,9 @@ def _patch_builder(builder: Any) -> None:
         return cast(self, source, to)
 
     def create_fp_to_fp(self: Any, source: Any, to: Any, rounding: Any) -> Any:
-        from_fp = source.dtype.scalar in (tl.float16, tl.float32, tl.float64, tl.bfloat16)
-        to_fp = to.scalar in (tl.float16, tl.float32, tl.float64, tl.bfloat16)
-        involved = _is_bf16(source) or to.scalar == tl.bfloat16
+        floats = (tl.float16, tl.float32, tl.float64, tl.bfloat16, tl.float8e4nv)
+        from_fp, to_fp = source.dtype.scalar in floats, to.scalar in floats
+        involved = any(dtype in (tl.bfloat16, tl.float8e4nv) for dtype in (source.dtype.scalar, to.scalar))
         toward_zero = getattr(interpreter._ir.ROUNDING_MODE, "RTZ", None)
         if involved and from_fp and to_fp and (rounding is None or rounding != toward_zero):
             return cast_impl(self, source, to)

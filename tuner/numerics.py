@@ -3,7 +3,7 @@
 The two properties of a format that a bound depends on are its unit roundoff ``u`` (largest relative error of one
 rounding to nearest) and ``eta`` (largest absolute error of one rounding near zero: half the smallest subnormal, or the
 smallest normal where subnormals are flushed). Source: IEEE 754-2019 for fp32 and fp16; bf16 and tf32 as documented in
-NVIDIA's PTX ISA.
+NVIDIA's PTX ISA; fp8 is e4m3 of the OCP 8-bit Floating Point Specification 1.0 (Micikevicius et al., arXiv 2209.05433).
 """
 
 from __future__ import annotations
@@ -29,10 +29,24 @@ FORMATS = {
     "tf32": Format("tf32", 2.0**-10, 2.0**-126, 4),
     "fp16": Format("fp16", 2.0**-11, 2.0**-25, 2),
     "bf16": Format("bf16", 2.0**-8, 2.0**-126, 2),
+    "fp8": Format("fp8", 2.0**-4, 2.0**-10, 1),
 }
 
 TENSOR_DTYPES = ("bf16", "fp16", "fp32")
-"""The dtypes that a problem may have."""
+"""The dtypes that a problem of every operator may have."""
+
+FP8 = "fp8"
+"""e4m3 with NaN and without infinities (``torch.float8_e4m3fn``): a dtype of inputs, of some operators."""
+
+LARGEST_FP8 = 448.0
+"""Its largest number. What is rounded to it saturates there (PTX ISA, ``cvt.rn.satfinite.e4m3x2.f32``)."""
+
+U_FP8_SUMS = 2.0**-14
+"""Unit roundoff of the sums that tensor cores of sm_89 and sm_90 make of products of fp8 operands.
+
+They keep 14 bits, those of the largest product and of the accumulator included, and drop the others (DeepSeek-V3, arXiv
+2412.19437, 3.5.2; SageAttention2, arXiv 2411.10958, 3.4: a sign, 8 bits of exponent, 13 of mantissa).
+"""
 
 EPS_EX2 = 2.0**-22
 """Relative error of ``ex2.approx.f32`` (PTX ISA); ``tuner.exponential_error`` measures it on a device."""
