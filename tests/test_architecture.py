@@ -44,6 +44,7 @@ OWNERS = {
         "tuner.own_operators.rehearsal",
         "tuner.own_operators.wrong_answers",
         "tuner.far_tensors",
+        "tuner.dispatch_mode",
         "tuner.poisoned_allocations",
         "tuner.power",
         "tuner.probe",

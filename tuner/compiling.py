@@ -158,11 +158,11 @@ def _warm_up_only(tensors: Mapping[str, Any]) -> Iterator[list[_Warmed]]:
 @contextmanager
 def _host_work(tensors: Mapping[str, Any]) -> Iterator[list[str]]:
     """Yields what ``launch()`` does with torch beside its kernels (scratch, combining, ...), as text, in order."""
-    from torch.utils._python_dispatch import TorchDispatchMode
+    from tuner.dispatch_mode import DispatchMode
 
     work: list[str] = []
 
-    class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    class Watch(DispatchMode):  # type: ignore[no-untyped-call]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             given = [_seen(a, tensors) for a in args] + [f"{k}={_seen(a, tensors)}" for k, a in (kwargs or {}).items()]
             work.append(f"{func}({', '.join(given)})")

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from tuner.dispatch_mode import DispatchMode
 
 _UNINITIALISED = {
     torch.ops.aten.empty.memory_format,
@@ -23,7 +24,7 @@ _UNINITIALISED = {
 _INTEGER = 0x55
 
 
-class PoisonedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class PoisonedAllocations(DispatchMode):  # type: ignore[no-untyped-call]
     """Within ``with PoisonedAllocations(value):`` uninitialised tensors hold ``value`` (integers a pattern of bits).
 
     A format that cannot hold ``value`` gets half of its largest number.
