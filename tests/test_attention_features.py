@@ -33,10 +33,24 @@ def test_all_at_once_are_right_by_ordinary_loads():
     assert_right([("attention_fwd", SHAPE, "fp32", o, POINTER) for o in (FULL, CAUSAL)], 900)
 
 
+def test_values_of_a_dim_of_their_own_are_right_by_both_templates():
+    few = {"batch": 1, "heads": 2, "kv_heads": 1, "q_len": 40, "kv_len": 70}
+    split, padded = ({**few, "head_dim": k, "v_head_dim": v} for k, v in ((40, 24), (24, 40)))
+    small = "template=pointer,BLOCK_M=16,BLOCK_N=32,num_warps=1,num_stages=1"
+    families = ("randn", "falling_far")
+    given = [
+        ("attention_fwd", padded, "bf16", {"causal": True}, small, *families),
+        ("attention_fwd", split, "fp16", {}, f"{DESCRIPTOR},OVERLAP_QK=true", *families),
+    ]
+    assert_right(given, 400)
+
+
 def test_all_at_once_compile_and_fit(tmp_path):
     pytest.importorskip("triton", reason="Triton runs on Linux only")
     shape = {"batch": 4, "heads": 32, "q_len": 4096, "head_dim": 128}
+    own = {**shape, "head_dim": 192, "v_head_dim": 128}
     given = [
+        ("attention_fwd", own, "bf16", {"causal": True}, "template=descriptor", "h200"),
         ("attention_fwd", shape, "bf16", CAUSAL, "template=pointer", "h200"),
         ("attention_fwd", shape, "bf16", FULL, "template=descriptor,OVERLAP_QK=true", "h200"),
     ]

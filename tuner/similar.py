@@ -44,10 +44,10 @@ def similar_winners(store: Store, bound: BoundSpace) -> list[Config]:
 def _unlike(one: Problem, other: Problem) -> tuple[int, bool, float]:
     """How many options differ, whether the dtype does, and the sum of the sizes' ratios as powers of two.
 
-    A size of 0 says that something is not there, so it counts as an option.
+    A size of 0, or that one of them leaves out, says that something is not there, so it counts as an option.
     """
     options = sum(one.settings.get(name) != other.settings.get(name) for name in one.settings.keys() | other.settings)
     pairs = [(size, other.sizes[name]) for name, size in one.sizes.items() if name in other.sizes]
-    options += sum((ours == 0) != (theirs == 0) for ours, theirs in pairs)
+    options += sum((ours == 0) != (theirs == 0) for ours, theirs in pairs) + len(one.sizes.keys() ^ other.sizes)
     sizes = sum(abs(math.log2(ours / theirs)) for ours, theirs in pairs if ours and theirs)
     return options, one.dtype != other.dtype, sizes

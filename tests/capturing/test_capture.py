@@ -83,6 +83,7 @@ def test_attention_is_counted_where_it_is_called_and_not_once_more_inside():
             attend(q, k, k, is_causal=True, enable_gqa=True)
         attend(query=q, key=k, value=k, enable_gqa=True, scale=0.5).sum().backward()
         attend(q, q, q, scale=32**-0.5)
+        attend(q, q, q[..., :16])
         attend(q, q, q, attn_mask=torch.ones(64, 64, dtype=torch.bool))
         attend(q, q, q, dropout_p=0.5)
         attend(q[:, :, :5], q, q, is_causal=True)
@@ -91,6 +92,7 @@ def test_attention_is_counted_where_it_is_called_and_not_once_more_inside():
         "attention_fwd batch=2 heads=4 kv_heads=2 q_len=64 kv_len=64 head_dim=32 fp32 scale=0.5": 1,
         "attention_bwd batch=2 heads=4 kv_heads=2 q_len=64 kv_len=64 head_dim=32 fp32 scale=0.5": 1,
         "attention_fwd batch=2 heads=4 kv_heads=4 q_len=64 kv_len=64 head_dim=32 fp32": 1,
+        "attention_fwd batch=2 heads=4 kv_heads=4 q_len=64 kv_len=64 head_dim=32 v_head_dim=16 fp32": 1,
     }
     others = passed_over(recording)
     assert others["scaled_dot_product_attention", "it has a mask"] == 1
@@ -110,6 +112,8 @@ def test_the_backward_pass_of_attention_is_a_problem_of_its_own():
     masked = {"query": q, "key": q, "value": q, "attn_bias": torch.zeros(64, 64), "dropout_p": 0.0, "is_causal": False}
     with pytest.raises(NoProblemError, match="it has a mask"):
         attention_backward(masked)
+    with pytest.raises(NoProblemError, match="its values have another head_dim than its queries"):
+        attention_backward({**masked, "attn_bias": None, "value": q[..., :16]})
 
 
 def test_what_no_operator_computes_is_said_with_its_count():

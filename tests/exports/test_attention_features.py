@@ -19,19 +19,24 @@ def database(tmp_path_factory):
     windowed = get("attention_fwd").problem(plain.sizes, plain.dtype, {"window_left": 31})
     store_winner(path, plain, PLAIN)
     store_winner(path, windowed, FEATURED)
+    store_winner(path, get("attention_fwd").problem({**plain.sizes, "v_head_dim": 32}, plain.dtype), FEATURED)
     return str(path)
 
 
 def test_the_package_has_the_plain_one_alone_and_says_so(database, tmp_path):
     done = tuner.export("python", tmp_path / "tuned_kernels", db=database)
-    assert [item.why for item in done.left_out] == ["a call of the package has no window_left"]
+    assert {item.why for item in done.left_out} == {
+        "a call of the package has no window_left",
+        "v_head_dim is not head_dim, as it is in every call of the package",
+    }
     variants = list((tmp_path / "tuned_kernels" / "variants").glob("attention_fwd_pointer_*.py"))
     assert len(variants) == 1 and "window" not in variants[0].read_text().lower()
 
 
 def test_a_table_for_flex_attention_has_the_plain_one_alone(database, tmp_path):
     done = tuner.export("flex", tmp_path / "flex_options.py", db=database, seed=True)
-    assert [item.why for item in done.left_out] == ["the format is for attention without windows and other features"]
+    why = "the format is for attention of one head_dim, without windows and other features"
+    assert [item.why for item in done.left_out] == [why, why]
 
 
 def test_a_lookup_tells_them_apart(database):
@@ -43,3 +48,5 @@ def test_a_lookup_tells_them_apart(database):
     )
     assert plain.config.values["BLOCK_M"] == 64 and windowed.config.values["BLOCK_M"] == 128
     assert table.best("fp16", (1, 2, 2, 128, 128, 64), (False, False, None, ("window_left", 32))) is None
+    own = table.best("fp16", (1, 2, 2, 128, 128, 64, ("v_head_dim", 32)))
+    assert own.config.values["BLOCK_M"] == 128

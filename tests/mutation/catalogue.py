@@ -13,6 +13,7 @@ from tests.mutation import (
     attention_masks,
     attention_recurrence,
     attention_softcaps,
+    attention_value_dims,
     attention_values,
     attention_windows,
     cross_entropy_bwd_mutants,
@@ -64,6 +65,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *varlen_bugs.ENDS,
     *varlen_bugs.PLACES,
     *varlen_bugs.SEARCH,
+    *attention_value_dims.VALUE_DIMS,
 )
 
 
@@ -71,11 +73,13 @@ def runs(every_dtype: bool) -> tuple[Run, ...]:
     """Each mutant on each of its templates and in each of its dtypes; by operator, template, and dtype.
 
     Without ``every_dtype`` in its first dtype and on the one of its templates that its name picks; the classics on all
-    of them, on the first in the other dtypes too. Of a feature's mutants, which have options, every third one. An
-    equivalent mutant, which passes the whole check, runs on its first template alone, where that is picked.
+    of them, on the first in the other dtypes too. Of a feature's mutants, which have options or values of their own
+    dim, every third one. An equivalent mutant, which passes the whole check, runs on its first template alone, where
+    that is picked.
     """
     found = []
-    of_features = [mutant.name for mutant in MUTANTS if mutant.options and not mutant.equivalent]
+    features = [mutant for mutant in MUTANTS if mutant.options or "v_head_dim" in mutant.shape]
+    of_features = [mutant.name for mutant in features if not mutant.equivalent]
     for mutant in MUTANTS:
         named = zlib.crc32(mutant.name.encode()) % len(mutant.changes)
         picked: tuple[int, ...] = (named,)

@@ -79,7 +79,7 @@ def attention(
         raise NoProblemError("it has a mask")
     if dropout_p:
         raise NoProblemError("it has dropout")
-    if q.dim() not in (3, 4) or k.shape != v.shape:
+    if q.dim() not in (3, 4) or k.shape[:-1] != v.shape[:-1]:
         raise NoProblemError("its tensors are not [batch, heads, length, head_dim] with keys like values")
     batch = q.shape[0] if q.dim() == 4 else 1
     heads, q_len, head_dim = q.shape[-3:]
@@ -88,6 +88,9 @@ def attention(
         raise NoProblemError("queries and keys differ in batch or head_dim")
     if is_causal and q_len != kv_len:
         raise NoProblemError("it is causal with other numbers of queries and keys, which torch aligns at the first")
+    own_value_dim = {"v_head_dim": v.shape[-1]} if v.shape[-1] != head_dim else {}
+    if own_value_dim and not any(parameter.name in own_value_dim for parameter in get(operator).shape_parameters):
+        raise NoProblemError(f"its values have another head_dim than its queries, which no {operator} has")
     usual = 1.0 / math.sqrt(head_dim)
     masked = any(option.name == "causal" for option in get(operator).options)
     options: dict[str, Scalar] = {"causal": bool(is_causal)} if masked else {}
@@ -95,6 +98,7 @@ def attention(
         options["scale"] = float(scale)
     shape = {
         "batch": batch, "heads": heads, "kv_heads": kv_heads, "q_len": q_len, "kv_len": kv_len, "head_dim": head_dim,
+        **own_value_dim,
     }  # fmt: skip
     notes = () if all(t.stride(-1) == 1 for t in (q, k, v)) else (_COPIED,)
     return Seen(made(operator, shape, q.dtype, options), notes)

@@ -13,7 +13,8 @@ from tuner.store.records import StoredWinner
 from tuner.store.store import Store
 
 OptionKey = tuple[Scalar | tuple[str, Scalar], ...]
-Place = tuple[str, tuple[int, ...], OptionKey]
+ShapeKey = tuple[int | tuple[str, int], ...]
+Place = tuple[str, ShapeKey, OptionKey]
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +23,7 @@ class Lookup:
 
     ``axes`` and ``option_names`` say in which order ``best`` takes sizes and options; ``defaults`` are the options of a
     call that gives none. Options that came later (``late``) follow as pairs, where they have another value than their
-    default: ``(True, False, None, ("window_left", 127))``.
+    default: ``(True, False, None, ("window_left", 127))``; so do sizes that came later.
     """
 
     operator: str
@@ -32,7 +33,7 @@ class Lookup:
     defaults: tuple[Scalar, ...]
     found: Mapping[Place, StoredWinner]
 
-    def best(self, dtype: str, shape: tuple[int, ...], options: OptionKey | None = None) -> StoredWinner | None:
+    def best(self, dtype: str, shape: ShapeKey, options: OptionKey | None = None) -> StoredWinner | None:
         """The winner for all sizes (in the order of ``axes``), or None where that very problem has none."""
         return self.found.get((dtype, shape, self.defaults if options is None else options))
 
@@ -59,7 +60,7 @@ def read_lookup(store: Store, operator: str, device: str | None, *, estimated: b
     return Lookup(
         operator=operator,
         device=names[0] if names else "",
-        axes=tuple(parameter.name for parameter in chosen.shape_parameters),
+        axes=tuple(parameter.name for parameter in chosen.shape_parameters if not parameter.late),
         option_names=tuple(option.name for option in options),
         defaults=tuple(option.default for option in options),
         found={_place(winner.problem): winner for winner in found},
@@ -67,6 +68,9 @@ def read_lookup(store: Store, operator: str, device: str | None, *, estimated: b
 
 
 def _place(problem: Problem) -> Place:
-    late = {option.name for option in get(problem.operator).options if option.late}
+    operator = get(problem.operator)
+    late = {option.name for option in operator.options if option.late}
+    late |= {parameter.name for parameter in operator.shape_parameters if parameter.late}
     options = tuple((name, value) if name in late else value for name, value in problem.options)
-    return problem.dtype, tuple(size for _, size in problem.shape), options
+    shape = tuple((name, size) if name in late else size for name, size in problem.shape)
+    return problem.dtype, shape, options

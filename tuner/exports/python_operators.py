@@ -43,8 +43,8 @@ class Callable:
     def why_not(self, problem: Problem) -> str:
         """Why a call never asks for ``problem``; empty where it does."""
         for name, other in self.implied.items():
-            if problem.sizes[name] != problem.sizes[other]:
-                return f"{name} is not {other}, and tensors are made contiguous first"
+            if problem.sizes.get(name, problem.sizes[other]) != problem.sizes[other]:
+                return f"{name} is not {other}, as it is in every call of the package"
         for name, value in self.constant.items():
             if {**problem.sizes, **problem.settings}.get(name, value) != value:
                 return f"a call of the package has no {name}"
@@ -94,6 +94,7 @@ CALLABLES: dict[str, Callable] = {
     "attention_fwd": Callable(
         axes=_HEADS,
         tensors=_OF_HEADS,
+        implied={"v_head_dim": "head_dim"},
         options=("causal", "allow_tf32"),
         unset=("scale",),
         constant={**{o.name: o.default for o in get("attention_fwd").options if o.late}, "plain_attention": True},

@@ -46,7 +46,7 @@ def attention_tiles(entries: Sequence[Entry]) -> Seeds:
         if entry.problem.operator != "attention_fwd":
             why = "the format is for attention"
         elif not get(entry.problem.operator).facts(entry.problem)["plain_attention"]:
-            why = "the format is for attention without windows and other features"
+            why = "the format is for attention of one head_dim, without windows and other features"
         elif entry.problem.dtype == "fp32":
             why = "the format is for 16-bit inputs"
         elif not expressible:

@@ -74,7 +74,8 @@ class KeyValues:
     ``taken(batch, head)`` gives k, v float64 [n, kv_len, head_dim] for int64 [n] each; ``last(batch, rows)`` the last
     key that each of ``rows`` [n, rows] sees, in the same shape, or None where every one sees all; ``first`` is likewise
     the first. What ``taken`` gives beyond them must be finite. ``has_nan``: whether an output may be other than finite.
-    ``terms(batch, head, rows)``: what is done to the scaled products before they are weights.
+    ``terms(batch, head, rows)``: what is done to the scaled products before they are weights. ``value_dim``: elements
+    of a value, where they may be more than a query's.
     """
 
     kv_len: int
@@ -83,6 +84,7 @@ class KeyValues:
     has_nan: bool
     first: Callable[[torch.Tensor, torch.Tensor], torch.Tensor | None] = lambda batch, rows: None
     terms: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Terms] = lambda batch, head, rows: Terms()
+    value_dim: int = 0
 
 
 def reference(
@@ -97,7 +99,8 @@ def reference(
     features: Features = NONE,
     more: Mapping[str, torch.Tensor] | None = None,
 ) -> Reference:
-    """Attention of q [batch, heads, q_len, head_dim] over k, v [batch, kv_heads, kv_len, head_dim], with its bounds.
+    """Attention of q [batch, heads, q_len, head_dim] over k [batch, kv_heads, kv_len, head_dim] and v (likewise, of
+    its own head_dim), with its bounds.
 
     ``whole``: whether every row is computed; None: as ``attend`` chooses. ``features``: what it does beside ``causal``,
     and ``more`` the tensors of ``features.tensors``.
@@ -127,7 +130,8 @@ def reference(
         return Terms(features.softcap, tuple(added), more["sinks"][head].double() if features.sinks else None)
 
     has_nan = not all(bool(torch.isfinite(t).all()) for t in (q, k, v))
-    return attend(q, KeyValues(kv_len, taken, last, has_nan, first, terms), scale, profile, whole=whole)
+    keys = KeyValues(kv_len, taken, last, has_nan, first, terms, v.shape[3])
+    return attend(q, keys, scale, profile, whole=whole)
 
 
 def attend(
@@ -144,7 +148,7 @@ def attend(
     whole = batch * heads * q_len * kv_len <= _WHOLE if whole is None else whole
     chosen = everything(batch, heads, q_len) if whole else selection(batch, heads, q_len)
     done, places = [], []
-    for pairs, rows in batches(chosen, kv_len, q.shape[3]):
+    for pairs, rows in batches(chosen, kv_len, max(q.shape[3], keys.value_dim)):
         b, h, on = pairs[:, 0].to(q.device), pairs[:, 1].to(q.device), rows.to(q.device)
         picked = q[b[:, None], h[:, None], on].double()
         part = _block(picked, *keys.taken(b, h), _visible(keys, b, on), keys.terms(b, h, on), scale, profile)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tuner.operators.attention_fwd import OPTIONS, AttentionForward
+from tuner.operators.attention_fwd import OPTIONS, SHAPE, AttentionForward
 from tuner.operators.base import OutputSpec, itemsize
 from tuner.precision import PrecisionProfile
 from tuner.problem import Problem
@@ -40,6 +40,7 @@ class AttentionBackward(AttentionForward):
 
     name = "attention_bwd"
     summary = "attention backward: dq, dk and dv, grouped heads, causal or full"
+    shape_parameters = SHAPE
     options = OPTIONS
     tensor_names = ("q", "k", "v", "out", "lse", "dout", "dq", "dk", "dv")
 

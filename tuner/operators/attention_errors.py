@@ -88,9 +88,8 @@ def answer(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """What a kernel with ``error`` would give for the first query head of the first sequence, in float64, unrounded.
 
-    q [batch, heads, q_len, head_dim]; k, v [batch, kv_heads, kv_len, head_dim]; ``more``: the tensors of
-    ``features.tensors``. Returns out [q_len, head_dim] and the
-    log-sum-exp [q_len].
+    q [batch, heads, q_len, head_dim]; k, v [batch, kv_heads, kv_len, each its head_dim]; ``more``: the tensors of
+    ``features.tensors``. Returns out [q_len, head_dim of v] and the log-sum-exp [q_len].
     """
     kv_head = 1 if error == NEIGHBOURS_HEAD else 0
     queries, keys, values = q[0, 0].double(), k[0, kv_head].double(), v[0, kv_head].double()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from tuner.errors import ProblemError
 from tuner.operators.attention_features import FEATURE_TENSORS, FEATURES, Features, small_features
 from tuner.operators.base import LARGEST_TENSOR, Operator, Option, OutputSpec, ShapeParameter, itemsize
+from tuner.operators.head_dims import value_dim
 from tuner.precision import PrecisionProfile
 from tuner.problem import Problem, Scalar
 
@@ -46,6 +47,14 @@ OPTIONS = (
     Option("scale", "float", None, "factor of q k^T; head_dim ** -0.5 where not given"),
 )
 """What every attention over q, k and v of one head_dim has. ``FEATURES`` are those of the forward pass alone."""
+SHAPE = (
+    ShapeParameter("batch", "sequences in the batch"),
+    ShapeParameter("heads", "query heads"),
+    ShapeParameter("kv_heads", "key and value heads; divides heads", default="heads"),
+    ShapeParameter("q_len", "queries per sequence"),
+    ShapeParameter("kv_len", "keys per sequence", default="q_len"),
+    ShapeParameter("head_dim", "elements per head", minimum=16, maximum=256, multiple_of=8),
+)
 
 
 def families_of(keys: int, families: tuple[str, ...]) -> tuple[str, ...]:
@@ -56,14 +65,14 @@ def families_of(keys: int, families: tuple[str, ...]) -> tuple[str, ...]:
 class AttentionForward(Operator):
     """Scaled dot-product attention with grouped key/value heads.
 
-    Query head h attends to key/value head ``h // (heads // kv_heads)``. Masks are aligned at the bottom right: the
-    place of query i is key ``i + kv_len - q_len``. Where causal it sees no later key, with ``window_left`` and
-    ``window_right`` at most so many keys before and after its place. With ``softcap`` a logit is
-    softcap tanh(scale q k^T / softcap), also where the product is infinite. With ``alibi`` it then loses
-    ``slopes[h] * |place - key|``, and with ``bias`` gains ``bias[batch or 0, head or 0, query, key]`` (finite or -inf,
-    which takes the key away). With ``sinks`` a query of head h has one logit more, ``sinks[h]`` (finite or -inf),
-    which has no value: it is part of the denominator and of the log-sum-exp. A query that sees no key gives 0 and a
-    log-sum-exp of -inf, or of its sink.
+    Values, and so the outputs, have ``v_head_dim`` elements, which are ``head_dim`` where nothing else is said. Query
+    head h attends to key/value head ``h // (heads // kv_heads)``. Masks are aligned at the bottom right: the place of
+    query i is key ``i + kv_len - q_len``. Where causal it sees no later key, with ``window_left`` and ``window_right``
+    at most so many keys before and after its place. With ``softcap`` a logit is softcap tanh(scale q k^T / softcap),
+    also where the product is infinite. With ``alibi`` it then loses ``slopes[h] * |place - key|``, and with ``bias``
+    gains ``bias[batch or 0, head or 0, query, key]`` (finite or -inf, which takes the key away). With ``sinks`` a query
+    of head h has one logit more, ``sinks[h]`` (finite or -inf), which has no value: it is part of the denominator and
+    of the log-sum-exp. A query that sees no key gives 0 and a log-sum-exp of -inf, or of its sink.
     A NaN or a logit of +inf that a query sees makes its row NaN; a logit of -inf takes its key away; keys that a query
     does not see do nothing to it. What a v that is not finite does to a query that does not see it is not defined.
     """
@@ -71,15 +80,11 @@ class AttentionForward(Operator):
     name = "attention_fwd"
     summary = "attention forward: output and log-sum-exp, grouped heads, causal or full"
     shape_parameters: tuple[ShapeParameter, ...] = (
-        ShapeParameter("batch", "sequences in the batch"),
-        ShapeParameter("heads", "query heads"),
-        ShapeParameter("kv_heads", "key and value heads; divides heads", default="heads"),
-        ShapeParameter("q_len", "queries per sequence"),
-        ShapeParameter("kv_len", "keys per sequence", default="q_len"),
-        ShapeParameter("head_dim", "elements per head", minimum=16, maximum=256, multiple_of=8),
+        *SHAPE,
+        ShapeParameter("v_head_dim", "elements per value", "head_dim", 16, 256, multiple_of=8, late=True),
     )
     options: tuple[Option, ...] = (*OPTIONS, *FEATURES)
-    # Whether there is nothing but what OPTIONS say.
+    # Whether there is nothing but what OPTIONS and SHAPE say.
     derived_names = ("plain_attention",)
     reduced_axis = "kv_len"
     tensor_names: tuple[str, ...] = ("q", "k", "v", "sinks", "slopes", "bias", "out", "lse")
@@ -92,7 +97,7 @@ class AttentionForward(Operator):
         if sizes["heads"] % sizes["kv_heads"]:
             given = f"heads={sizes['heads']} kv_heads={sizes['kv_heads']}"
             raise ProblemError(f"{self.name}: kv_heads must divide heads, but got {given}")
-        per_token = sizes["batch"] * sizes["heads"] * sizes["head_dim"]
+        per_token = sizes["batch"] * sizes["heads"] * max(sizes["head_dim"], value_dim(sizes))
         if per_token * max(sizes["q_len"], sizes["kv_len"]) > LARGEST_TENSOR:
             raise ProblemError(f"{self.name}: a tensor must have at most {LARGEST_TENSOR} elements")
 
@@ -106,14 +111,13 @@ class AttentionForward(Operator):
 
     def facts(self, problem: Problem) -> dict[str, Scalar]:
         """With ``plain_attention``."""
-        return {
-            **super().facts(problem),
-            "plain_attention": problem.settings.keys().isdisjoint(f.name for f in FEATURES),
-        }
+        more = (*(f.name for f in FEATURES), "v_head_dim")
+        plain = (problem.settings.keys() | problem.sizes).isdisjoint(more)
+        return {**super().facts(problem), "plain_attention": plain}
 
     def flops(self, problem: Problem) -> float:
-        """Two products of 2 * head_dim operations for every visible pair of query and key."""
-        return 4.0 * self._pairs(problem) * problem.sizes["head_dim"]
+        """Products of 2 * head_dim and 2 * v_head_dim operations for every visible pair of query and key."""
+        return 2.0 * self._pairs(problem) * (problem.sizes["head_dim"] + value_dim(problem.sizes))
 
     def bytes_moved(self, problem: Problem) -> int:
         """As of any operator; of keys and values those that a query of a window sees, of a bias the visible pairs."""
@@ -126,7 +130,7 @@ class AttentionForward(Operator):
         if "bias" in features.tensors:
             batch, heads, *_ = features.bias_shape(s)
             numbers += batch * heads * features.pairs(s["q_len"], s["kv_len"]) * itemsize(problem.dtype)
-        return 2 * (queries + keys) * s["head_dim"] * itemsize(problem.dtype) + numbers
+        return (queries + keys) * (s["head_dim"] + value_dim(s)) * itemsize(problem.dtype) + numbers
 
     def exponentials(self, problem: Problem) -> float:
         """One for every visible pair of query and key, and one more for its softcap; one for every sink of a query."""
@@ -159,7 +163,7 @@ class AttentionForward(Operator):
     def output_specs(self, problem: Problem) -> dict[str, OutputSpec]:
         s = problem.sizes
         rows = (s["batch"], s["heads"], s["q_len"])
-        return {"out": OutputSpec((*rows, s["head_dim"]), problem.dtype), "lse": OutputSpec(rows, "fp32")}
+        return {"out": OutputSpec((*rows, value_dim(s)), problem.dtype), "lse": OutputSpec(rows, "fp32")}
 
     def launch_tensors(self, problem: Problem) -> tuple[str, ...]:
         """Of the features' tensors those that the problem has."""
@@ -193,13 +197,13 @@ class AttentionForward(Operator):
         )
 
     def strides(self, problem: Problem) -> dict[str, tuple[int, ...]]:
-        """Every tensor of head_dim as a view of a layout of its own; the log-sum-exp stays as it is."""
+        """Every tensor of heads as a view of a layout of its own; the log-sum-exp stays as it is."""
         from tuner.operators.layouts import own_strides
 
         s = problem.sizes
-        queries = (s["batch"], s["heads"], s["q_len"], s["head_dim"])
-        keys = (s["batch"], s["kv_heads"], s["kv_len"], s["head_dim"])
-        shapes: dict[str, tuple[int, ...]] = {"q": queries, "k": keys, "v": keys, "out": queries}
+        queries, keys = (s["batch"], s["heads"], s["q_len"]), (s["batch"], s["kv_heads"], s["kv_len"])
+        of_queries, of_keys = (*queries, s["head_dim"]), (*keys, s["head_dim"])
+        shapes = {"q": of_queries, "k": of_keys, "v": (*keys, value_dim(s)), "out": (*queries, value_dim(s))}
         features = Features.of(problem.settings)
         if "bias" in features.tensors and s["kv_len"] > 1:
             shapes["bias"] = features.bias_shape(s)

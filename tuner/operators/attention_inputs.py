@@ -36,6 +36,7 @@ import torch
 
 from tuner.errors import ProblemError
 from tuner.operators.attention_features import NONE, Features
+from tuner.operators.head_dims import value_dim
 from tuner.operators.tensors import seed_of, standard_normal
 from tuner.problem import Problem
 
@@ -48,7 +49,8 @@ _TINY = {"fp16": 2.0**-9, "bf16": 2.0**-40, "fp32": 2.0**-40}
 
 @dataclass(frozen=True)
 class _Draw:
-    """Standard normal q [B, H, Nq, D] and k, v [B, Hk, Nk, D], to be changed in place, and what the families need."""
+    """Standard normal q [B, H, Nq, D], k [B, Hk, Nk, D], v [B, Hk, Nk, Dv], to be changed in place, and what the
+    families need."""
 
     q: torch.Tensor
     k: torch.Tensor
@@ -94,8 +96,8 @@ def normal(problem: Problem, seed: int, device: str) -> dict[str, torch.Tensor]:
     """Standard normal q, k, v, contiguous."""
     s = problem.sizes
     queries = (s["batch"], s["heads"], s["q_len"], s["head_dim"])
-    keys = (s["batch"], s["kv_heads"], s["kv_len"], s["head_dim"])
-    shapes = {"q": queries, "k": keys, "v": keys}
+    keys = (s["batch"], s["kv_heads"], s["kv_len"])
+    shapes = {"q": queries, "k": (*keys, s["head_dim"]), "v": (*keys, value_dim(s))}
     drawn = {n: standard_normal(shape, problem.dtype, seed_of(n, seed), device) for n, shape in shapes.items()}
     features = Features.of(problem.settings)
     for name in features.tensors:
@@ -160,7 +162,8 @@ def change(
     dtype: str,
     features: Features = NONE,
 ) -> None:
-    """Make standard normal q [B, H, Nq, D] and k, v [B, Hk, Nk, D], any views, those of a known family in place."""
+    """Make standard normal q [B, H, Nq, D], k [B, Hk, Nk, D] and v [B, Hk, Nk, Dv], any views, those of a known family
+    in place."""
     _CHANGES[family](_Draw(q, k, v, scale, causal, dtype, features))
 
 

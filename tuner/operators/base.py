@@ -34,7 +34,11 @@ LARGEST_TENSOR = 2**43
 
 @dataclass(frozen=True)
 class ShapeParameter:
-    """One size of a problem. ``default``: a number, an earlier parameter's name, or None where it must be given."""
+    """One size of a problem. ``default``: a number, an earlier parameter's name, or None where it must be given.
+
+    ``late``: the operator had problems before it had the parameter. A problem in which it has its default leaves it
+    out, so that it stays the problem that is stored.
+    """
 
     name: str
     description: str
@@ -42,6 +46,7 @@ class ShapeParameter:
     minimum: int = 1
     maximum: int = _LARGEST_SIZE
     multiple_of: int = 1
+    late: bool = False
 
 
 @dataclass(frozen=True)
@@ -121,10 +126,12 @@ class Operator(ABC):
     def facts(self, problem: Problem) -> dict[str, Scalar]:
         """What a search space's expressions know of ``problem`` by name: sizes, options, and the ``derived_names``.
 
-        Options that the problem leaves out have their defaults.
+        Sizes and options that the problem leaves out have their defaults.
         """
+        sizes = problem.sizes
+        late = {p.name: sizes.get(str(p.default), p.default) for p in self.shape_parameters if p.late}
         left_out = {option.name: option.default for option in self.options if option.late}
-        return {**problem.sizes, **left_out, **problem.settings}
+        return {**late, **sizes, **left_out, **problem.settings}
 
     def _sizes(self, shape: Mapping[str, int]) -> dict[str, int]:
         known = [p.name for p in self.shape_parameters]
@@ -151,7 +158,8 @@ class Operator(ABC):
                 raise ProblemError(
                     f"{self.name}: {parameter.name} must be a multiple of {parameter.multiple_of}, but got {value}"
                 )
-            sizes[parameter.name] = value
+            if not (parameter.late and value == default):
+                sizes[parameter.name] = value
         return sizes
 
     def _dtype(self, dtype: str) -> str:

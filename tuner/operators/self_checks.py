@@ -62,8 +62,8 @@ _ATTENTION = (
     torch.manual_seed(0)
     q = torch.randn(batch, heads, q_len, head_dim, device=device).to({dtype})
     k = torch.randn(batch, kv_heads, kv_len, head_dim, device=device).to({dtype})
-    v = torch.randn(batch, kv_heads, kv_len, head_dim, device=device).to({dtype})
-{tensors}    out = torch.full_like(q, float("nan"))
+    v = torch.randn(batch, kv_heads, kv_len, {value_dim}, device=device).to({dtype})
+{tensors}    out = torch.full_like({like_out}, float("nan"))
     lse = torch.full((batch, heads, q_len), float("nan"), device=device)
     launch(q, k, v, out, lse, scale=scale, {given}**CONFIG)
     # The reference: two passes in float64.
@@ -116,6 +116,8 @@ def attention_self_check(problem: Problem, scale: float) -> str:
         q_len=shortened(s["q_len"]),
         kv_len=shortened(s["kv_len"]),
         head_dim=s["head_dim"],
+        value_dim=s.get("v_head_dim", "head_dim"),
+        like_out="q.new_empty(batch, heads, q_len, v.shape[3])" if "v_head_dim" in s else "q",
         scale=scale,
         dtype=TORCH_NAMES[problem.dtype],
         features="".join(f"    {line}\n" for line in _logits(features)),

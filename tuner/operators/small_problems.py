@@ -6,8 +6,9 @@ problem whose lengths and strides fall in the same classes as the tuned problem'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
+from tuner.operators.head_dims import dims_of_heads
 from tuner.operators.stand_ins import like
 
 _ALIGNED = 16
@@ -74,15 +75,16 @@ def attention_problems(
     tiles of keys, and of queries, with a lone one after them; and a single tile with more batches and heads."""
     q_tile, kv_tile = tiles.get("q_len", _ALIGNED), tiles.get("kv_len", _ALIGNED)
     heads, kv_heads = small_heads(sizes["heads"], sizes["kv_heads"], same_binary)
+    dims = dims_of_heads(sizes)
     q_limit = max_tiles["q_len"] * q_tile if "q_len" in max_tiles else None
     kv_limit = max_tiles["kv_len"] * kv_tile if "kv_len" in max_tiles else None
 
     def q_length(about: int, ragged: bool = True, count: int = heads) -> int:
-        fits = _fits(sizes["q_len"], sizes["head_dim"], sizes["heads"], count) if same_binary else _anything
+        fits = _fits(sizes["q_len"], dims.values(), sizes["heads"], count) if same_binary else _anything
         return _length(about, q_tile, q_limit, sizes["q_len"], fits, ragged)
 
     def kv_length(about: int, ragged: bool = True, count: int = kv_heads) -> int:
-        fits = _fits(sizes["kv_len"], sizes["head_dim"], sizes["kv_heads"], count) if same_binary else _anything
+        fits = _fits(sizes["kv_len"], dims.values(), sizes["kv_heads"], count) if same_binary else _anything
         return _length(about, kv_tile, kv_limit, sizes["kv_len"], fits, ragged)
 
     keys = kv_length(3 * kv_tile + max(1, kv_tile // 3))
@@ -107,7 +109,7 @@ def attention_problems(
     lengths += [whole, (one_q, kv_length(long * kv_tile + 1)), (q_length(many * q_tile + 1), one_kv)]
     # One batch: what is kept of these shapes (inputs, references) must fit beside the tuned problem's for every tile
     # size. The last shape has more batches and heads.
-    grouped = {"batch": 1, "heads": heads, "kv_heads": kv_heads, "head_dim": sizes["head_dim"]}
+    grouped = {"batch": 1, "heads": heads, "kv_heads": kv_heads, **dims}
     shapes = [{**grouped, "q_len": q, "kv_len": kv} for q, kv in dict.fromkeys(lengths)]
     if not same_binary:
         # In the interpreter every tile costs milliseconds, so the batch and the heads are left to the smallest shape.
@@ -219,12 +221,12 @@ def _in_class(about: int, above: int, top: int | None, wanted: str) -> int | Non
     return min(candidates, key=lambda n: (abs(n - about), n), default=None)
 
 
-def _fits(tuned: int, head_dim: int, tuned_heads: int, heads: int) -> Callable[[int], bool]:
+def _fits(tuned: int, head_dims: Collection[int], tuned_heads: int, heads: int) -> Callable[[int], bool]:
     """Whether a small length keeps the classes of the length itself and of the strides that are made of it."""
 
     def classes(length: int, count: int) -> tuple[str, ...]:
-        products = (length, length * head_dim, length * count, length * count * head_dim)
-        return tuple(integer_class(n) for n in products)
+        rows = (length, length * count)
+        return tuple(integer_class(n) for n in (*rows, *(row * dim for dim in head_dims for row in rows)))
 
     wanted = classes(tuned, tuned_heads)
     return lambda length: classes(length, heads) == wanted

@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from tuner.operators.head_dims import dims_of_heads
+
 # More programs than any GPU has multiprocessors, and a whole number of the groups in which programs are often taken.
 _PROGRAMS, _GROUPS = 160, 32
 _DEEP_TILES, _DEEP_QUERY_TILES = 64, 16
@@ -33,7 +35,7 @@ def attention_stand_ins(sizes: Mapping[str, int], tiles: Mapping[str, int]) -> l
     q_tile, kv_tile = tiles.get("q_len", _TILE), tiles.get("kv_len", _TILE)
     q_len, kv_len = sizes["q_len"], sizes["kv_len"]
     both = math.lcm(q_tile, kv_tile)
-    alone = {"batch": 1, "heads": 1, "kv_heads": 1, "head_dim": sizes["head_dim"]}
+    alone = {"batch": 1, "heads": 1, "kv_heads": 1, **dims_of_heads(sizes)}
     if -(-q_len // q_tile) * -(-kv_len // kv_tile) <= _FEW_PAIRS:
         lengths = [(q_len, kv_len)]
     else:

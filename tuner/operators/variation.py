@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from tuner.operators.head_dims import value_dim
 from tuner.operators.tensors import seed_of
 
 
@@ -99,13 +100,14 @@ def of_rows(rows: int, seed: int, tensors: Iterable[str]) -> Variation:
 
 
 def of_heads(sizes: Mapping[str, int], dtype: torch.dtype, device: str, seed: int) -> Variation:
-    """Of q, k, v, out and lse, the last axis of all but lse being head_dim."""
+    """Of q, k, v, out and lse, the last axis being head_dim, of v and out the values' own."""
     batch = seed_of("batch", seed) % sizes["batch"]
     groups = seed_of("heads", seed) % sizes["kv_heads"]
     queries, keys = (batch, groups * (sizes["heads"] // sizes["kv_heads"])), (batch, groups)
     generator = torch.Generator("cpu").manual_seed(seed_of("signs", seed))
-    drawn = 2 * torch.randint(2, (2, sizes["head_dim"]), generator=generator) - 1
-    of_logits, of_values = drawn.to(device=device, dtype=dtype)
+    dim, of_value = sizes["head_dim"], value_dim(sizes)
+    drawn = (2 * torch.randint(2, (2, max(dim, of_value)), generator=generator) - 1).to(device=device, dtype=dtype)
+    of_logits, of_values = drawn[0, :dim], drawn[1, :of_value]
     shifts = {"q": queries, "out": queries, "lse": queries, "k": keys, "v": keys}
     return Variation(shifts, {"q": of_logits, "k": of_logits, "v": of_values, "out": of_values.double()})
 

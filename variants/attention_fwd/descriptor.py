@@ -31,6 +31,26 @@ def _logits(
 
 
 @triton.jit
+def _logits_of_parts(
+    q,  # [BLOCK_M, HEAD_DIM]
+    q_rest,  # [BLOCK_M, REST_PADDED], what q has from HEAD_DIM on
+    k_desc,
+    k_rest_desc,
+    batch,
+    kv_head,
+    first_key,
+    BLOCK_N: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    REST_PADDED: tl.constexpr,
+    DOT_PRECISION: tl.constexpr,
+):
+    """The same, of q and k in two parts."""
+    x = _logits(q, k_desc, batch, kv_head, first_key, BLOCK_N=BLOCK_N, HEAD_DIM=HEAD_DIM, DOT_PRECISION=DOT_PRECISION)
+    k_rest = k_rest_desc.load([batch, kv_head, first_key, HEAD_DIM]).reshape(BLOCK_N, REST_PADDED)
+    return tl.dot(q_rest, k_rest.T, x, input_precision=DOT_PRECISION)
+
+
+@triton.jit
 def _capped(x, cap_scale, softcap, USE_EXP2: tl.constexpr):
     """softcap * tanh(y) of x = q.k [BLOCK_M, BLOCK_N], x * cap_scale being 2 y (times log2(e) where USE_EXP2).
 
@@ -71,6 +91,8 @@ def _attend(
     SOFTCAP: tl.constexpr,
     ALIBI: tl.constexpr,
     BIAS: tl.constexpr,
+    OWN_V_DIM: tl.constexpr,
+    SPLIT_DIM: tl.constexpr,
     first_seen=None,  # [BLOCK_M], the first key that each query sees, where WINDOW
     logit_scale=None,  # where the logits are more than scaled, and qk_scale is 1
     softcap=None,  # where SOFTCAP
@@ -78,11 +100,20 @@ def _attend(
     place=None,  # [BLOCK_M], the key at each query's own place, where ALIBI
     bias_rows=None,  # [BLOCK_M, 1], where each query's bias starts, where BIAS
     rows_inside=None,  # [BLOCK_M, 1], which of them there are
+    V_DIM_PADDED: tl.constexpr = None,  # where OWN_V_DIM: elements of a row of v and acc
+    q_rest=None,  # [BLOCK_M, REST_PADDED], where SPLIT_DIM: what q has from HEAD_DIM on
+    k_rest_desc=None,
+    REST_PADDED: tl.constexpr = None,
 ):
     """Take the keys from ``start`` to ``end`` into acc, l and m."""
     for first_key in tl.range(start, end, BLOCK_N, num_stages=KV_STAGES):
         if OVERLAP_QK:
             x = ahead
+        elif SPLIT_DIM:
+            x = _logits_of_parts(
+                q, q_rest, k_desc, k_rest_desc, batch, kv_head, first_key,
+                BLOCK_N=BLOCK_N, HEAD_DIM=HEAD_DIM, REST_PADDED=REST_PADDED, DOT_PRECISION=DOT_PRECISION,
+            )  # fmt: skip
         else:
             x = _logits(
                 q, k_desc, batch, kv_head, first_key, BLOCK_N=BLOCK_N, HEAD_DIM=HEAD_DIM, DOT_PRECISION=DOT_PRECISION
@@ -126,14 +157,19 @@ def _attend(
             alpha = tl.exp(m - m_safe)
         l = l * alpha + tl.sum(p, axis=1)
         acc = acc * alpha[:, None]
-        if OVERLAP_QK:
+        if OVERLAP_QK and SPLIT_DIM:
+            ahead = _logits_of_parts(
+                q, q_rest, k_desc, k_rest_desc, batch, kv_head, first_key + BLOCK_N,
+                BLOCK_N=BLOCK_N, HEAD_DIM=HEAD_DIM, REST_PADDED=REST_PADDED, DOT_PRECISION=DOT_PRECISION,
+            )  # fmt: skip
+        elif OVERLAP_QK:
             # The next tile's q.k is issued beside this tile's p.v. After the last tile it is of no use (beyond kv_len
             # it is of zeros).
             ahead = _logits(
                 q, k_desc, batch, kv_head, first_key + BLOCK_N,
                 BLOCK_N=BLOCK_N, HEAD_DIM=HEAD_DIM, DOT_PRECISION=DOT_PRECISION,
             )  # fmt: skip
-        v = v_desc.load([batch, kv_head, first_key, 0]).reshape(BLOCK_N, HEAD_DIM)
+        v = v_desc.load([batch, kv_head, first_key, 0]).reshape(BLOCK_N, V_DIM_PADDED if OWN_V_DIM else HEAD_DIM)
         acc = tl.dot(p.to(v.dtype), v, acc, input_precision=DOT_PRECISION)
         m = m_new
     return acc, l, m, ahead
@@ -171,6 +207,8 @@ def _one_tile(
     SINKS: tl.constexpr,
     ALIBI: tl.constexpr,
     BIAS: tl.constexpr,
+    OWN_V_DIM: tl.constexpr,
+    SPLIT_DIM: tl.constexpr,
     window_left=None,  # where WINDOW: how many keys before its own place a query sees, and how many after it
     window_right=None,
     softcap=None,  # where SOFTCAP; then qk_scale is 2 / softcap times what it is elsewhere
@@ -180,6 +218,10 @@ def _one_tile(
     bias_stride_batch=None,
     bias_stride_head=None,
     bias_stride_row=None,
+    V_DIM_PADDED: tl.constexpr = None,
+    q_rest_desc=None,  # where SPLIT_DIM: of the same tensors, in blocks of REST_PADDED
+    k_rest_desc=None,
+    REST_PADDED: tl.constexpr = None,
 ):
     """Attend BLOCK_M queries of one head to all keys that they see."""
     LN2: tl.constexpr = 0.6931471805599453
@@ -240,9 +282,16 @@ def _one_tile(
             sink = sink * 1.4426950408889634
         m = tl.zeros([BLOCK_M], tl.float32) + sink
         l = l + 1.0
-    acc = tl.zeros([BLOCK_M, HEAD_DIM], tl.float32)
+    acc = tl.zeros([BLOCK_M, V_DIM_PADDED if OWN_V_DIM else HEAD_DIM], tl.float32)
     q = q_desc.load([batch, head, tile_m * BLOCK_M, 0]).reshape(BLOCK_M, HEAD_DIM)
-    if OVERLAP_QK and WINDOW:
+    if SPLIT_DIM:
+        q_rest = q_rest_desc.load([batch, head, tile_m * BLOCK_M, HEAD_DIM]).reshape(BLOCK_M, REST_PADDED)
+    if OVERLAP_QK and SPLIT_DIM:
+        ahead = _logits_of_parts(
+            q, q_rest, k_desc, k_rest_desc, batch, kv_head, begin if WINDOW else 0,
+            BLOCK_N=BLOCK_N, HEAD_DIM=HEAD_DIM, REST_PADDED=REST_PADDED, DOT_PRECISION=DOT_PRECISION,
+        )  # fmt: skip
+    elif OVERLAP_QK and WINDOW:
         ahead = _logits(
             q, k_desc, batch, kv_head, begin, BLOCK_N=BLOCK_N, HEAD_DIM=HEAD_DIM, DOT_PRECISION=DOT_PRECISION
         )
@@ -260,6 +309,8 @@ def _one_tile(
             SOFTCAP=SOFTCAP, logit_scale=qk_scale if SOFTCAP or ALIBI or BIAS else None, softcap=softcap,
             ALIBI=ALIBI, slope=slope if ALIBI else None, place=place if ALIBI else None,
             BIAS=BIAS, bias_rows=bias_rows if BIAS else None, rows_inside=rows_inside if BIAS else None,
+            OWN_V_DIM=OWN_V_DIM, V_DIM_PADDED=V_DIM_PADDED, SPLIT_DIM=SPLIT_DIM,
+            q_rest=q_rest if SPLIT_DIM else None, k_rest_desc=k_rest_desc, REST_PADDED=REST_PADDED,
         )  # fmt: skip
     acc, l, m, ahead = _attend(
         acc, l, m, ahead, q, k_desc, v_desc, batch, kv_head, last_key, kv_len, (
@@ -273,6 +324,8 @@ def _one_tile(
         SOFTCAP=SOFTCAP, logit_scale=qk_scale if SOFTCAP or ALIBI or BIAS else None, softcap=softcap,
         ALIBI=ALIBI, slope=slope if ALIBI else None, place=place if ALIBI else None,
         BIAS=BIAS, bias_rows=bias_rows if BIAS else None, rows_inside=rows_inside if BIAS else None,
+        OWN_V_DIM=OWN_V_DIM, V_DIM_PADDED=V_DIM_PADDED, SPLIT_DIM=SPLIT_DIM,
+        q_rest=q_rest if SPLIT_DIM else None, k_rest_desc=k_rest_desc, REST_PADDED=REST_PADDED,
     )  # fmt: skip
     acc, l, m, ahead = _attend(
         acc, l, m, ahead, q, k_desc, v_desc, batch, kv_head, last_key, kv_len, unmasked, end, (
@@ -284,11 +337,13 @@ def _one_tile(
         SOFTCAP=SOFTCAP, logit_scale=qk_scale if SOFTCAP or ALIBI or BIAS else None, softcap=softcap,
         ALIBI=ALIBI, slope=slope if ALIBI else None, place=place if ALIBI else None,
         BIAS=BIAS, bias_rows=bias_rows if BIAS else None, rows_inside=rows_inside if BIAS else None,
+        OWN_V_DIM=OWN_V_DIM, V_DIM_PADDED=V_DIM_PADDED, SPLIT_DIM=SPLIT_DIM,
+        q_rest=q_rest if SPLIT_DIM else None, k_rest_desc=k_rest_desc, REST_PADDED=REST_PADDED,
     )  # fmt: skip
 
     # Only a query without any visible key has l = 0: its output is 0 and its log-sum-exp -inf.
     l_safe = tl.where(l == 0.0, 1.0, l)
-    out = (acc / l_safe[:, None]).to(q.dtype).reshape(1, 1, BLOCK_M, HEAD_DIM)
+    out = (acc / l_safe[:, None]).to(q.dtype).reshape(1, 1, BLOCK_M, V_DIM_PADDED if OWN_V_DIM else HEAD_DIM)
     if USE_EXP2:
         lse = (m + tl.log2(l_safe)) * LN2
     else:
@@ -330,6 +385,8 @@ def attention_fwd_kernel(
     SINKS: tl.constexpr,
     ALIBI: tl.constexpr,
     BIAS: tl.constexpr,
+    OWN_V_DIM: tl.constexpr,
+    SPLIT_DIM: tl.constexpr,
     window_left=None,
     window_right=None,
     softcap=None,
@@ -339,6 +396,10 @@ def attention_fwd_kernel(
     bias_stride_batch=None,
     bias_stride_head=None,
     bias_stride_row=None,
+    V_DIM_PADDED: tl.constexpr = None,  # where OWN_V_DIM: of v and out, in the place of HEAD_DIM
+    q_rest_desc=None,  # where SPLIT_DIM: of the tensors of q_desc and k_desc, from HEAD_DIM on in blocks of REST_PADDED
+    k_rest_desc=None,
+    REST_PADDED: tl.constexpr = None,
 ):
     """One program attends BLOCK_M queries of one head, or of several one after the other (where PERSISTENT)."""
     if PERSISTENT:
@@ -351,6 +412,8 @@ def attention_fwd_kernel(
                 WINDOW=WINDOW, window_left=window_left, window_right=window_right, SOFTCAP=SOFTCAP, softcap=softcap,
             SINKS=SINKS, sinks_ptr=sinks_ptr, ALIBI=ALIBI, slopes_ptr=slopes_ptr, BIAS=BIAS, bias_ptr=bias_ptr,
             bias_stride_batch=bias_stride_batch, bias_stride_head=bias_stride_head, bias_stride_row=bias_stride_row,
+            OWN_V_DIM=OWN_V_DIM, V_DIM_PADDED=V_DIM_PADDED, SPLIT_DIM=SPLIT_DIM, q_rest_desc=q_rest_desc,
+            k_rest_desc=k_rest_desc, REST_PADDED=REST_PADDED,
             )  # fmt: skip
     else:
         _one_tile(
@@ -361,6 +424,8 @@ def attention_fwd_kernel(
             WINDOW=WINDOW, window_left=window_left, window_right=window_right, SOFTCAP=SOFTCAP, softcap=softcap,
             SINKS=SINKS, sinks_ptr=sinks_ptr, ALIBI=ALIBI, slopes_ptr=slopes_ptr, BIAS=BIAS, bias_ptr=bias_ptr,
             bias_stride_batch=bias_stride_batch, bias_stride_head=bias_stride_head, bias_stride_row=bias_stride_row,
+            OWN_V_DIM=OWN_V_DIM, V_DIM_PADDED=V_DIM_PADDED, SPLIT_DIM=SPLIT_DIM, q_rest_desc=q_rest_desc,
+            k_rest_desc=k_rest_desc, REST_PADDED=REST_PADDED,
         )  # fmt: skip
 
 
@@ -397,6 +462,8 @@ def launch(
     SINKS,
     ALIBI,
     BIAS,
+    OWN_V_DIM,
+    SPLIT_DIM,
     BLOCK_M,
     BLOCK_N,
     KV_STAGES,
@@ -416,6 +483,18 @@ def launch(
     kv_heads, kv_len = k.shape[1], k.shape[2]
     tiles_m = triton.cdiv(q_len, BLOCK_M)
     tiles = tiles_m * batch * heads
+    if SPLIT_DIM:
+        # The largest power of two below head_dim, and what remains: less of a tile is padding.
+        whole = triton.next_power_of_2(head_dim) // 2
+        rest = max(16, triton.next_power_of_2(head_dim - whole))
+        head_dim = whole
+    elif OWN_V_DIM:
+        head_dim = triton.next_power_of_2(head_dim)  # beyond its own a tile reads zeros, and writes nothing
+    if OWN_V_DIM:
+        v_dim = triton.next_power_of_2(v.shape[3])
+
+        def of_dim(x, block, dim):
+            return TensorDescriptor(x, list(x.shape), list(x.stride()), [1, 1, block, dim])
 
     def rows(x, block):
         return TensorDescriptor(x, list(x.shape), list(x.stride()), [1, 1, block, head_dim])
@@ -423,8 +502,8 @@ def launch(
     attention_fwd_kernel[(min(tiles, NUM_PROGRAMS) if PERSISTENT else tiles,)](
         rows(q, BLOCK_M),
         rows(k, BLOCK_N),
-        rows(v, BLOCK_N),
-        rows(out, BLOCK_M),
+        of_dim(v, BLOCK_N, v_dim) if OWN_V_DIM else rows(v, BLOCK_N),
+        of_dim(out, BLOCK_M, v_dim) if OWN_V_DIM else rows(out, BLOCK_M),
         lse,
         lse.stride(0),
         lse.stride(1),
@@ -452,6 +531,12 @@ def launch(
         sinks_ptr=sinks if SINKS else None,
         ALIBI=ALIBI,
         slopes_ptr=slopes if ALIBI else None,
+        OWN_V_DIM=OWN_V_DIM,
+        V_DIM_PADDED=v_dim if OWN_V_DIM else None,
+        SPLIT_DIM=SPLIT_DIM,
+        q_rest_desc=of_dim(q, BLOCK_M, rest) if SPLIT_DIM else None,
+        k_rest_desc=of_dim(k, BLOCK_N, rest) if SPLIT_DIM else None,
+        REST_PADDED=rest if SPLIT_DIM else None,
         BIAS=BIAS,
         bias_ptr=bias if BIAS else None,
         bias_stride_batch=(bias.stride(0) if bias.shape[0] == batch else 0) if BIAS else None,

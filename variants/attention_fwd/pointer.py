@@ -49,6 +49,8 @@ def _attend(
     SOFTCAP: tl.constexpr,
     ALIBI: tl.constexpr,
     BIAS: tl.constexpr,
+    OWN_V_DIM: tl.constexpr,
+    SPLIT_DIM: tl.constexpr,
     first_seen=None,  # [BLOCK_M], the first key that each query sees, where WINDOW
     logit_scale=None,  # where the logits are more than scaled, and qk_scale is 1
     softcap=None,  # where SOFTCAP
@@ -56,21 +58,38 @@ def _attend(
     place=None,  # [BLOCK_M], the key at each query's own place, where ALIBI
     bias_rows=None,  # [BLOCK_M, 1], where each query's bias starts, where BIAS
     rows_inside=None,  # [BLOCK_M, 1], which of them there are
+    V_DIM: tl.constexpr = None,  # where OWN_V_DIM: elements of a value, and of a row of acc
+    V_DIM_PADDED: tl.constexpr = None,
+    q_rest=None,  # [BLOCK_M, REST_PADDED], where SPLIT_DIM: what q has from HEAD_DIM_PADDED on
+    REST_PADDED: tl.constexpr = None,
 ):
     """Take the keys from ``start`` to ``end`` into acc, l and m."""
     dim = tl.arange(0, HEAD_DIM_PADDED)[None, :]
+    if OWN_V_DIM:
+        v_dim = tl.arange(0, V_DIM_PADDED)[None, :]
+    if SPLIT_DIM:
+        rest = HEAD_DIM_PADDED + tl.arange(0, REST_PADDED)[None, :]
     for first_key in tl.range(start, end, BLOCK_N):
         key = first_key + tl.arange(0, BLOCK_N)
         k_tile = k_ptr + key.to(tl.int64)[:, None] * k_stride_row + dim
-        v_tile = v_ptr + key.to(tl.int64)[:, None] * v_stride_row + dim
+        v_tile = v_ptr + key.to(tl.int64)[:, None] * v_stride_row + (v_dim if OWN_V_DIM else dim)
         if MASKED:
             inside = (key < kv_len)[:, None] & (dim < HEAD_DIM)
             k = tl.load(k_tile, mask=inside, other=0.0)
-        elif HEAD_DIM == HEAD_DIM_PADDED:
+        elif HEAD_DIM == HEAD_DIM_PADDED or SPLIT_DIM:
             k = tl.load(k_tile)
         else:
             k = tl.load(k_tile, mask=dim < HEAD_DIM, other=0.0)
         x = tl.dot(q, tl.trans(k), input_precision=DOT_PRECISION)
+        if SPLIT_DIM:
+            rest_tile = k_ptr + key.to(tl.int64)[:, None] * k_stride_row + rest
+            if MASKED:
+                k_rest = tl.load(rest_tile, mask=(key < kv_len)[:, None] & (rest < HEAD_DIM), other=0.0)
+            elif HEAD_DIM == HEAD_DIM_PADDED + REST_PADDED:
+                k_rest = tl.load(rest_tile)
+            else:
+                k_rest = tl.load(rest_tile, mask=rest < HEAD_DIM, other=0.0)
+            x = tl.dot(q_rest, tl.trans(k_rest), x, input_precision=DOT_PRECISION)
         if SOFTCAP:
             x = _capped(x, logit_scale, softcap, USE_EXP2=USE_EXP2)
         elif ALIBI or BIAS:
@@ -109,7 +128,14 @@ def _attend(
             alpha = tl.exp(m - m_safe)
         l = l * alpha + tl.sum(p, axis=1)
         acc = acc * alpha[:, None]
-        if MASKED:
+        if OWN_V_DIM:
+            if MASKED:
+                v = tl.load(v_tile, mask=(key < kv_len)[:, None] & (v_dim < V_DIM), other=0.0)
+            elif V_DIM == V_DIM_PADDED:
+                v = tl.load(v_tile)
+            else:
+                v = tl.load(v_tile, mask=v_dim < V_DIM, other=0.0)
+        elif MASKED:
             v = tl.load(v_tile, mask=inside, other=0.0)
         elif HEAD_DIM == HEAD_DIM_PADDED:
             v = tl.load(v_tile)
@@ -162,6 +188,8 @@ def attention_fwd_kernel(
     SINKS: tl.constexpr,
     ALIBI: tl.constexpr,
     BIAS: tl.constexpr,
+    OWN_V_DIM: tl.constexpr,
+    SPLIT_DIM: tl.constexpr,
     window_left=None,  # where WINDOW: how many keys before its own place a query sees, and how many after it
     window_right=None,
     softcap=None,  # where SOFTCAP; then qk_scale is 2 / softcap times what it is elsewhere
@@ -171,6 +199,9 @@ def attention_fwd_kernel(
     bias_stride_batch=None,
     bias_stride_head=None,
     bias_stride_row=None,
+    V_DIM: tl.constexpr = None,  # where OWN_V_DIM: elements of a value and of an output, which have HEAD_DIM elsewhere
+    V_DIM_PADDED: tl.constexpr = None,
+    REST_PADDED: tl.constexpr = None,  # where SPLIT_DIM: q and k are taken in parts of HEAD_DIM_PADDED and so many
 ):
     """One program attends BLOCK_M queries of one head to all keys that they see."""
     LN2: tl.constexpr = 0.6931471805599453
@@ -200,6 +231,10 @@ def attention_fwd_kernel(
     dim = tl.arange(0, HEAD_DIM_PADDED)[None, :]
     inside = (query < q_len)[:, None] & (dim < HEAD_DIM)
     q = tl.load(q_head + row[:, None] * q_stride_row + dim, mask=inside, other=0.0)
+    if SPLIT_DIM:
+        rest = HEAD_DIM_PADDED + tl.arange(0, REST_PADDED)[None, :]
+        inside_rest = (query < q_len)[:, None] & (rest < HEAD_DIM)
+        q_rest = tl.load(q_head + row[:, None] * q_stride_row + rest, mask=inside_rest, other=0.0)
 
     # Bottom-right aligned: query i sees the keys up to i + kv_len - q_len.
     diagonal = kv_len - q_len
@@ -243,7 +278,7 @@ def attention_fwd_kernel(
             sink = sink * 1.4426950408889634
         m = tl.zeros([BLOCK_M], tl.float32) + sink
         l = l + 1.0
-    acc = tl.zeros([BLOCK_M, HEAD_DIM_PADDED], tl.float32)
+    acc = tl.zeros([BLOCK_M, V_DIM_PADDED if OWN_V_DIM else HEAD_DIM_PADDED], tl.float32)
     if WINDOW:
         acc, l, m = _attend(
             acc, l, m, q, k_head, v_head, k_stride_row, v_stride_row, last_key, kv_len, begin,
@@ -253,6 +288,8 @@ def attention_fwd_kernel(
             SOFTCAP=SOFTCAP, logit_scale=qk_scale if SOFTCAP or ALIBI or BIAS else None, softcap=softcap,
             ALIBI=ALIBI, slope=slope if ALIBI else None, place=place if ALIBI else None,
             BIAS=BIAS, bias_rows=bias_rows if BIAS else None, rows_inside=rows_inside if BIAS else None,
+            OWN_V_DIM=OWN_V_DIM, V_DIM=V_DIM, V_DIM_PADDED=V_DIM_PADDED,
+            SPLIT_DIM=SPLIT_DIM, q_rest=q_rest if SPLIT_DIM else None, REST_PADDED=REST_PADDED,
         )  # fmt: skip
     acc, l, m = _attend(
         acc, l, m, q, k_head, v_head, k_stride_row, v_stride_row, last_key, kv_len, (
@@ -266,6 +303,8 @@ def attention_fwd_kernel(
         SOFTCAP=SOFTCAP, logit_scale=qk_scale if SOFTCAP or ALIBI or BIAS else None, softcap=softcap,
         ALIBI=ALIBI, slope=slope if ALIBI else None, place=place if ALIBI else None,
         BIAS=BIAS, bias_rows=bias_rows if BIAS else None, rows_inside=rows_inside if BIAS else None,
+        OWN_V_DIM=OWN_V_DIM, V_DIM=V_DIM, V_DIM_PADDED=V_DIM_PADDED,
+        SPLIT_DIM=SPLIT_DIM, q_rest=q_rest if SPLIT_DIM else None, REST_PADDED=REST_PADDED,
     )  # fmt: skip
     acc, l, m = _attend(
         acc, l, m, q, k_head, v_head, k_stride_row, v_stride_row, last_key, kv_len, unmasked, end, (
@@ -277,6 +316,8 @@ def attention_fwd_kernel(
         SOFTCAP=SOFTCAP, logit_scale=qk_scale if SOFTCAP or ALIBI or BIAS else None, softcap=softcap,
         ALIBI=ALIBI, slope=slope if ALIBI else None, place=place if ALIBI else None,
         BIAS=BIAS, bias_rows=bias_rows if BIAS else None, rows_inside=rows_inside if BIAS else None,
+        OWN_V_DIM=OWN_V_DIM, V_DIM=V_DIM, V_DIM_PADDED=V_DIM_PADDED,
+        SPLIT_DIM=SPLIT_DIM, q_rest=q_rest if SPLIT_DIM else None, REST_PADDED=REST_PADDED,
     )  # fmt: skip
 
     # Only a query without any visible key has l = 0: its output is 0 and its log-sum-exp -inf.
@@ -286,6 +327,9 @@ def attention_fwd_kernel(
         lse = (m + tl.log2(l_safe)) * LN2
     else:
         lse = m + tl.log(l_safe)
+    if OWN_V_DIM:
+        dim = tl.arange(0, V_DIM_PADDED)[None, :]
+        inside = (query < q_len)[:, None] & (dim < V_DIM)
     tl.store(out_head + row[:, None] * out_stride_row + dim, out, mask=inside)
     tl.store(lse_head + row * lse_stride_row, lse, mask=query < q_len)
 
@@ -321,6 +365,8 @@ def launch(
     SINKS,
     ALIBI,
     BIAS,
+    OWN_V_DIM,
+    SPLIT_DIM,
     BLOCK_M,
     BLOCK_N,
     num_warps,
@@ -336,6 +382,9 @@ def launch(
         scale = 2.0 * scale / softcap  # tanh(y) is taken from exp(2 y)
     batch, heads, q_len, head_dim = q.shape
     kv_heads, kv_len = k.shape[1], k.shape[2]
+    if SPLIT_DIM:
+        # The largest power of two below head_dim, and what remains: less of a tile is padding.
+        whole = triton.next_power_of_2(head_dim) // 2
     tiles_m = triton.cdiv(q_len, BLOCK_M)
     attention_fwd_kernel[(tiles_m * batch * heads,)](
         q,
@@ -368,7 +417,7 @@ def launch(
         BLOCK_M=BLOCK_M,
         BLOCK_N=BLOCK_N,
         HEAD_DIM=head_dim,
-        HEAD_DIM_PADDED=triton.next_power_of_2(head_dim),
+        HEAD_DIM_PADDED=whole if SPLIT_DIM else triton.next_power_of_2(head_dim),
         IS_CAUSAL=IS_CAUSAL,
         USE_EXP2=USE_EXP2,
         TILE_ORDER=TILE_ORDER,
@@ -379,6 +428,11 @@ def launch(
         sinks_ptr=sinks if SINKS else None,
         ALIBI=ALIBI,
         slopes_ptr=slopes if ALIBI else None,
+        OWN_V_DIM=OWN_V_DIM,
+        V_DIM=v.shape[3] if OWN_V_DIM else None,
+        V_DIM_PADDED=triton.next_power_of_2(v.shape[3]) if OWN_V_DIM else None,
+        SPLIT_DIM=SPLIT_DIM,
+        REST_PADDED=max(16, triton.next_power_of_2(head_dim - whole)) if SPLIT_DIM else None,
         BIAS=BIAS,
         bias_ptr=bias if BIAS else None,
         bias_stride_batch=(bias.stride(0) if bias.shape[0] == batch else 0) if BIAS else None,
