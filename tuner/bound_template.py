@@ -10,6 +10,7 @@ from tuner.config import Config, Value
 from tuner.errors import ConfigError, SpaceError
 from tuner.grid import Grid, nearest_choice
 from tuner.naming import did_you_mean, listed
+from tuner.numerics import output_dtype
 from tuner.precision import PrecisionProfile
 from tuner.problem import Scalar
 from tuner.template import Template
@@ -115,7 +116,7 @@ class BoundTemplate:
     def precision(self, config: Config, dtype: str, sizes: Mapping[str, int]) -> PrecisionProfile:
         """The arithmetic that ``config`` declares; ``tiles`` is by default the tiles along the last tiled axis."""
         environment = self.environment(config)
-        profile: dict[str, Scalar] = {"input": dtype, "output": dtype}
+        profile: dict[str, Scalar] = {"input": dtype, "output": output_dtype(dtype)}
         for name, size in list(self.tiles(config).items())[-1:]:
             profile["tiles"] = -(-sizes[name] // size)
         for name, clause in self.space.precision.items():

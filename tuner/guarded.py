@@ -20,7 +20,7 @@ from tuner.operators.tensors import TORCH_DTYPES
 
 _BAND_BYTES = 4096
 _ALIGNMENT_BYTES = 512  # what device allocators give: a guarded tensor must not lose the launch's 16-byte alignment
-_WORD_BYTES = 2  # every dtype is a whole number of 16-bit words
+_WORD_BYTES = 2  # every output is a whole number of 16-bit words, every input with what is left of its last one
 _CHECKSUM_BLOCKS = 64
 # Up to this size inputs are compared with a copy, word by word; larger ones by sums over blocks of them.
 _COPIED_BYTES = 2**25
@@ -29,8 +29,8 @@ _COPIED_BYTES = 2**25
 # (2.8e35, in fp16 5.2e4); as an int64, which has no NaN, a number below -10^16 or above 10^18, which no index is. As
 # every format has it from 16-bit words that are all the same, one operation fills a row.
 _POISON = (0xFFC5 - 0x10000, 0x7A5A)
-_NAN_WORD = 0x7FFF  # two of them are a NaN in fp32 as well
-_INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+_NAN_WORD = 0x7FFF  # two of them are a NaN in fp32 as well, each half of it one in e4m3
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 @dataclass(frozen=True)
@@ -254,7 +254,7 @@ def _layout(
         row = (strides[-2] if len(strides) > 1 else shape[-1]) * dtype.itemsize
         band = _aligned(max(_BAND_BYTES, row)) // _WORD_BYTES
         span = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
-        start, end = at + band, at + band + span * dtype.itemsize // _WORD_BYTES
+        start, end = at + band, at + band - (-span * dtype.itemsize // _WORD_BYTES)
         high = _aligned((end + band) * _WORD_BYTES) // _WORD_BYTES
         places[name] = _Place(shape, strides, dtype, at, start, end, high)
         at = high

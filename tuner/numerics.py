@@ -36,7 +36,10 @@ TENSOR_DTYPES = ("bf16", "fp16", "fp32")
 """The dtypes that a problem of every operator may have."""
 
 FP8 = "fp8"
-"""e4m3 with NaN and without infinities (``torch.float8_e4m3fn``): a dtype of inputs, of some operators."""
+"""e4m3 with NaN and without infinities (``torch.float8_e4m3fn``): a dtype of the inputs of some operators."""
+
+ALL_DTYPES = (*TENSOR_DTYPES, FP8)
+"""The dtypes that a problem of some operator may have."""
 
 LARGEST_FP8 = 448.0
 """Its largest number. What is rounded to it saturates there (PTX ISA, ``cvt.rn.satfinite.e4m3x2.f32``)."""
@@ -59,6 +62,20 @@ EXPONENTIALS: dict[str, float] = {"ex2": EPS_EX2, "ex2_f16": 2.0**-9.9, "ex2_bf1
 
 LAMBDA = 4.0
 """The one free constant: how many standard deviations a sum of n roundings may be from zero."""
+
+
+def output_dtype(dtype: str) -> str:
+    """The format of what is computed from inputs of ``dtype``: theirs, and bf16 for fp8, which is for inputs alone."""
+    return "bf16" if dtype == FP8 else dtype
+
+
+def product_sums(mode: str, terms: int, u: float) -> float:
+    """What summing so many products of a dot ``mode`` can lose, relative to the sum of their magnitudes.
+
+    2 c(n) u: the factor of 2 is for tensor cores, which truncate. ``u`` is of the accumulators, but tensor cores that
+    sum products of fp8 operands have their own (``U_FP8_SUMS``).
+    """
+    return 2 * sum_terms(terms) * (max(u, U_FP8_SUMS) if mode == "8bit" else u)
 
 
 def sum_terms(n: int) -> float:

@@ -59,10 +59,9 @@ class PrecisionProfile:
             raise ValueError(f"`lse_base` must be one of {LSE_BASES}, but got {self.lse_base!r}")
         if self.tiles < 1:
             raise ValueError(f"`tiles` must be at least 1, but got {self.tiles}")
-        if not isinstance(self.pv_terms, int) or self.pv_terms < ((self.pv_dot or self.dot) == "8bit"):
-            raise ValueError(
-                f"`pv_terms` must be a whole number, of at least 1 where the second dot is 8bit, but got {self.pv_terms!r}"
-            )
+        least = int((self.pv_dot or self.dot) == "8bit")
+        if not isinstance(self.pv_terms, int) or self.pv_terms < least:
+            raise ValueError(f"`pv_terms` must be a whole number of at least {least}, but got {self.pv_terms!r}")
         if not isinstance(self.p_scale, int | float) or not 0.0 < self.p_scale < math.inf:
             raise ValueError(f"`p_scale` must be a positive number, but got {self.p_scale!r}")
 

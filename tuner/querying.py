@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from tuner.device import ESTIMATED, MEASURED
 from tuner.errors import UsageError
-from tuner.numerics import TENSOR_DTYPES
+from tuner.numerics import ALL_DTYPES
 from tuner.operators import get, names
 from tuner.own_operators.files import bare_name
 from tuner.problem import Problem
@@ -98,7 +98,7 @@ def selection(
     ranges = read_ranges(filters.shape, shapes)
     stored = {p.operator for p in problems.values()}
     _known(filters.operator, {*names(), *stored, *map(bare_name, stored)}, "operator")
-    _known(filters.dtype, TENSOR_DTYPES, "dtype")
+    _known(filters.dtype, ALL_DTYPES, "dtype")
     device = (filters.device or "").lower()
     groups = tuple(group_by)
     for name in groups:

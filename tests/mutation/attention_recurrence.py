@@ -74,7 +74,7 @@ RECURRENCE = (
     attention(
         "block_maximum_not_carried_into_masked_tiles",
         "the maximum of the tiles without a mask is forgotten in those with one",
-        Change("tl.maximum(m, any_x)", "any_x", which=0),
+        Change("tl.maximum(m, tl.max(x, axis=1))", "tl.max(x, axis=1)"),
         causal=True,
     ),
     attention(

@@ -33,7 +33,12 @@ Shape = Annotated[
     list[str] | None,
     typer.Option("--shape", metavar="NAME=N,...", help="Sizes of the problem, such as rows=4096,cols=32768."),
 ]
-Dtype = Annotated[str | None, typer.Option("--dtype", metavar="DTYPE", help="bf16, fp16 or fp32.", show_default=False)]
+Dtype = Annotated[
+    str | None,
+    typer.Option(
+        "--dtype", metavar="DTYPE", help="bf16, fp16, fp32 or, of some operators, fp8 (e4m3).", show_default=False
+    ),
+]
 Causal = Annotated[
     bool | None,
     typer.Option("--causal/--no-causal", help="Mask keys after the query (attention).", show_default=False),

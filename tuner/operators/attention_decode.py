@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from tuner.errors import ProblemError
+from tuner.numerics import TENSOR_DTYPES
 from tuner.operators.attention_fwd import FAMILIES as ATTENTION_FAMILIES
 from tuner.operators.attention_fwd import AttentionForward, families_of, visible_pairs
 from tuner.operators.base import Option, ShapeParameter, itemsize
@@ -51,6 +52,7 @@ class AttentionDecode(AttentionForward):
     )
     options = (Option("scale", "float", None, "factor of q k^T; head_dim ** -0.5 where not given"),)
     further_families = ("randn", "short", "needle")
+    dtypes = TENSOR_DTYPES
     tensor_names = ("q", "k", "v", "seq_lens", "block_table", "out", "lse")
     example_shape: ClassVar[Mapping[str, int]] = {
         "batch": 8,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tuner.numerics import EXPONENTIALS, FORMATS, sum_terms
+from tuner.numerics import EXPONENTIALS, FORMATS, FP8, product_sums, sum_terms
 from tuner.precision import PrecisionProfile
 
 _U = FORMATS["fp32"].u
@@ -95,14 +95,22 @@ def ones_tolerance(
     out, p, head_dim = FORMATS[profile.output], FORMATS[profile.p], k.shape[-1]
     # |q| |k|^T is at most the product of the lengths of a query and a key.
     longest = scale * (_norms(q).amax() * _norms(k).amax()).double()
-    products = {"ieee": 0.0, "16bit": 0.0, "tf32": 2 * FORMATS["tf32"].u, "tf32x3": 3 * FORMATS["tf32"].u ** 2}
-    logit = 2 * sum_terms(head_dim) * FORMATS[profile.accumulator].u + products[profile.dot] + 4 * _U
+    products = {
+        "ieee": 0.0,
+        "16bit": 0.0,
+        "8bit": 0.0,
+        "tf32": 2 * FORMATS["tf32"].u,
+        "tf32x3": 3 * FORMATS["tf32"].u ** 2,
+    }
+    pv_dot, u_a = profile.pv_dot or profile.dot, FORMATS[profile.accumulator].u
+    logit = product_sums(profile.dot, head_dim, u_a) + products[profile.dot] + (6 if profile.input == FP8 else 4) * _U
     logit += FORMATS[profile.input].u if profile.prescaled else 0.0
-    low = profile.p in ("fp16", "bf16")
-    rounding = max(products[profile.pv_dot or profile.dot], p.u if low else 0.0)
+    low = profile.p in ("fp16", "bf16", FP8)
+    rounding = max(products[pv_dot], p.u if low else 0.0)
+    rounding += product_sums(pv_dot, profile.pv_terms, u_a) if pv_dot == "8bit" else 0.0
     weight = _weight_error(logit, longest, profile) + logit_error
     tolerance = 2 * weight + rounding + 4 * _sum_error(kv_len, profile) + 4 * _U
-    tolerance += (p.u if profile.l_from_rounded_p and low else 0.0) + (p.eta * kv_len if low else 0.0)
+    tolerance += (p.u if profile.l_from_rounded_p and low else 0.0) + (p.eta / profile.p_scale * kv_len if low else 0.0)
     return tolerance + out.u * (1 + tolerance) + out.eta
 
 

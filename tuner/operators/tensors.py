@@ -6,7 +6,13 @@ import hashlib
 
 import torch
 
-TORCH_DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "int64": torch.int64}
+TORCH_DTYPES = {
+    "fp32": torch.float32,
+    "fp16": torch.float16,
+    "bf16": torch.bfloat16,
+    "fp8": torch.float8_e4m3fn,
+    "int64": torch.int64,
+}
 
 # Up to this many elements a tensor is drawn on the CPU, so that it is the same on every device.
 _CPU_LIMIT = 2**20
