@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from tests.engine_jobs import PROBLEM
-from tests.fakes import FakeCompilers
+from tests.fakes import FakeCompilers, FakeWorker
 from tests.played import DEVICE, SPACE, STACK, FakeMachine, Played, binary_of
 from tuner.budget import Budget
 from tuner.errors import StudyFailedError
 from tuner.evaluating import EvaluateJob, RoundsJob, SetUpJob
 from tuner.events import Event, FinalistsChosen, Notice, Progress, Stage, StudyFinished, TrialFinished
+from tuner.funnel import Ticket
 from tuner.gpu_funnel import GpuFunnel
 from tuner.gpu_lane import Lane
 from tuner.search import make_proposer
@@ -135,6 +136,27 @@ def test_what_happens_is_told_in_order(run):
     assert improved[0] == 20.0 and improved[-1] == 10.0
     assert {e.stage for e in events if isinstance(e, Progress)} >= {Stage.RACE}
     assert all(not e.estimated for e in events if isinstance(e, Progress))
+
+
+def test_the_gpu_does_not_wait_until_every_config_is_rendered(run, monkeypatch):
+    rendered, before_set_up = [], []
+
+    def slowly(office: TicketOffice, *given: Any) -> Ticket:
+        time.sleep(0.12)
+        rendered.append(office)
+        return ticket(office, *given)
+
+    def send(worker: FakeWorker, job: Any, limit_s: float) -> None:
+        if isinstance(job, SetUpJob) and not before_set_up:
+            before_set_up.append(len(rendered))
+        plain_send(worker, job, limit_s)
+
+    ticket, plain_send = TicketOffice.ticket, FakeWorker.send
+    monkeypatch.setattr(TicketOffice, "ticket", slowly)
+    monkeypatch.setattr(FakeWorker, "send", send)
+    run(Played())
+    assert len(rendered) >= 6
+    assert before_set_up == [1]
 
 
 def test_a_known_config_is_not_tried_again(run):

@@ -95,7 +95,7 @@ class _Fix(cst.CSTTransformer):
         return updated_node.with_changes(args=without(updated_node.args, gone))
 
 
-def without(items: Sequence[_Item], names: Mapping[str, Value] | set[str]) -> tuple[_Item, ...]:
+def without(items: Sequence[_Item], names: Mapping[str, Value] | Set[str]) -> tuple[_Item, ...]:
     """``items`` less those called ``names``, with the line breaks of what is left as they were."""
     left: list[_Item] = []
     for item in items:

@@ -14,18 +14,16 @@ import libcst as cst
 from tuner.fixing import without
 from tuner.switches import callee_name
 
-_Names = Mapping[str, set[str]]
+Names = Mapping[str, frozenset[str]]
 """By module-level function, names of its parameters."""
 
 
-def remove_optional(module: cst.Module, before: str) -> cst.Module:
-    """``module`` less the optional parameters that ``before`` read and ``module`` does not; itself where none is."""
-    tree = ast.parse(module.code)
-    read_before = {f.name: _read(f) for f in _functions(ast.parse(before))}
+def unread(tree: ast.Module, read_before: Names) -> Names:
+    """The optional parameters of ``tree`` that were read before (``parameters_read``), and are not now."""
     gone = {
         function.name: names
         for function in _functions(tree)
-        if (names := (_optional(function) & read_before.get(function.name, set())) - _read(function))
+        if (names := (_optional(function) & read_before.get(function.name, frozenset())) - _read(function))
     }
     for name in [name for name in gone if _is_referred_to(tree, name)]:
         del gone[name]
@@ -33,26 +31,56 @@ def remove_optional(module: cst.Module, before: str) -> cst.Module:
         callee = callee_name(call.func)
         if callee in gone:
             gone[callee] -= _hidden(call, next(f for f in _functions(tree) if f.name == callee))
-    return module.visit(_Remove(gone)) if any(gone.values()) else module
+    return {function: names for function, names in gone.items() if names}
+
+
+def parameters_read(tree: ast.Module) -> Names:
+    """What the body of each function reads."""
+    return {function.name: _read(function) for function in _functions(tree)}
+
+
+def prune_optional(tree: ast.Module, gone: Names) -> None:
+    """Take the parameters ``gone`` out of ``tree``, and what its calls pass for them."""
+    for function in _functions(tree):
+        _drop_parameters(function.args, gone.get(function.name, frozenset()))
+    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        names = gone.get(callee_name(call.func) or "", frozenset())
+        call.keywords = [k for k in call.keywords if k.arg not in names]
+
+
+def remove_optional(module: cst.Module, gone: Names) -> cst.Module:
+    """``module`` less the parameters ``gone``; itself where there are none."""
+    return module.visit(_Remove(gone)) if gone else module
+
+
+def _drop_parameters(arguments: ast.arguments, names: frozenset[str]) -> None:
+    left = len(arguments.args) - len(arguments.defaults) + len(arguments.posonlyargs)
+    places = [*arguments.posonlyargs, *arguments.args]
+    kept = [place >= left and a.arg in names for place, a in enumerate(places)]
+    arguments.defaults = [d for place, d in enumerate(arguments.defaults, left) if not kept[place]]
+    gone = {id(a) for a, out in zip(places, kept, strict=True) if out}
+    arguments.args = [a for a in arguments.args if id(a) not in gone]
+    pairs = [(a, d) for a, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if a.arg not in names]
+    arguments.kwonlyargs, arguments.kw_defaults = [a for a, _ in pairs], [d for _, d in pairs]
 
 
 def _functions(tree: ast.Module) -> list[ast.FunctionDef]:
     return [node for node in tree.body if isinstance(node, ast.FunctionDef)]
 
 
-def _optional(function: ast.FunctionDef) -> set[str]:
+def _optional(function: ast.FunctionDef) -> frozenset[str]:
     """The parameters with the default None; of ``launch`` those before the ``*``."""
     arguments = function.args
     positional = [*arguments.posonlyargs, *arguments.args]
     pairs = list(zip(reversed(positional), reversed(arguments.defaults), strict=False))
     if function.name != "launch":
         pairs += [(a, d) for a, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if d is not None]
-    return {a.arg for a, default in pairs if isinstance(default, ast.Constant) and default.value is None}
+    return frozenset(a.arg for a, default in pairs if isinstance(default, ast.Constant) and default.value is None)
 
 
-def _read(function: ast.FunctionDef) -> set[str]:
+def _read(function: ast.FunctionDef) -> frozenset[str]:
     body = [node for statement in function.body for node in ast.walk(statement)]
-    return {node.id for node in body if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    return frozenset(node.id for node in body if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
 
 
 def _is_referred_to(tree: ast.Module, function: str) -> bool:
@@ -76,7 +104,7 @@ def _hidden(call: ast.Call, function: ast.FunctionDef) -> set[str]:
 
 
 class _Remove(cst.CSTTransformer):
-    def __init__(self, gone: _Names) -> None:
+    def __init__(self, gone: Names) -> None:
         super().__init__()
         self._gone = gone
         self._depth = 0
@@ -86,7 +114,7 @@ class _Remove(cst.CSTTransformer):
 
     def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
         self._depth -= 1
-        names = self._gone.get(updated_node.name.value, set())
+        names = self._gone.get(updated_node.name.value, frozenset())
         if self._depth or not names:
             return updated_node
         parameters = updated_node.params

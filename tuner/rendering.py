@@ -17,11 +17,11 @@ from tuner.constants import literal
 from tuner.errors import TemplateError
 from tuner.fixing import fix
 from tuner.fold import blank_lines, fold, leading_lines, with_leading
-from tuner.optional_parameters import remove_optional
+from tuner.optional_parameters import Names, parameters_read, prune_optional, remove_optional, unread
 from tuner.switches import find_uses
 from tuner.template import Template
 from tuner.triton_api import resolve
-from tuner.unused import remove_unused
+from tuner.unused import Scoped, prune_unused, reads, remove_unused, unused
 from tuner.variant import Variant
 
 
@@ -45,8 +45,7 @@ def _render(template: Template, items: tuple[tuple[str, str, Value], ...], trito
         except ValueError as error:
             raise TemplateError(f"{template.path}:1: the switch {name}: {error}; choose a finite value") from error
     uses = find_uses(template, switches)
-    module = cst.parse_module(spaced(template.source))
-    module = _without_unused(fold(fix(module, uses)), template.source)
+    module = _without_unused(fold(fix(_parsed(template.source), uses)), template.source)
     module, spelling = resolve(module, template, triton_version)
     source = module.visit(_Tidy()).code
     source = source if source.endswith("\n") else source + "\n"
@@ -64,14 +63,38 @@ def _render(template: Template, items: tuple[tuple[str, str, Value], ...], trito
     )
 
 
+@lru_cache(maxsize=16)
+def _parsed(source: str) -> cst.Module:
+    return cst.parse_module(spaced(source))
+
+
+@lru_cache(maxsize=16)
+def _used(source: str) -> tuple[frozenset[Scoped], Names]:
+    """What a template reads: names, and optional parameters."""
+    tree = ast.parse(source)
+    return reads(tree), parameters_read(tree)
+
+
 def _without_unused(module: cst.Module, before: str) -> cst.Module:
-    """``module`` less the names and optional parameters that ``before`` used and ``module`` does not."""
+    """``module`` less the names and optional parameters that ``before`` used and ``module`` does not.
+
+    What goes leaves more without a use. That is followed in a plain ``ast`` tree, and taken out of ``module`` at once:
+    a pass over a tree that keeps its layout takes many times as long.
+    """
+    names, parameters = _used(before)
+    tree = ast.parse(module.code)
+    gone: frozenset[Scoped] = frozenset()
+    gone_parameters: dict[str, frozenset[str]] = {}
     while True:
-        module = remove_unused(module, before)
-        fewer = remove_optional(module, before)
-        if fewer is module:
-            return module
-        module = fewer
+        if more := unused(tree, names):
+            prune_unused(tree, more)
+            gone |= more
+        elif found := unread(tree, parameters):
+            prune_optional(tree, found)
+            for function, of_it in found.items():
+                gone_parameters[function] = gone_parameters.get(function, frozenset()) | of_it
+        else:
+            return remove_optional(remove_unused(module, gone), gone_parameters)
 
 
 _SPACED = frozenset(keyword.kwlist) - {"True", "False", "None", "lambda", "print"}

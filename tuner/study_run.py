@@ -25,6 +25,8 @@ from tuner.worker.messages import Done
 
 TICK_S = 0.2
 HEARTBEAT_S = 10.0
+# How long configs are asked for and rendered before it looks after the workers again, which wait meanwhile.
+ASK_S = 0.1
 _IDLE_RACERS, _IDLE_ROUNDS = 8, 2
 
 
@@ -116,8 +118,7 @@ class StudyRun:
             over = self._time_is_up() and self.has_something_to_decide
             if not over:
                 self._take_over()
-            while not over and self._may_ask() and self.funnel.capacity() > 0 and (ticket := self._queue.next()):
-                self.funnel.submit(ticket)
+            there_is_more = not over and self._ask()
             if over:
                 self._queue.give_back(self.funnel.abandon())
             if self.funnel.in_flight == 0:
@@ -128,9 +129,21 @@ class StudyRun:
             finished = self.funnel.poll(0.0)
             for ticket, record in finished:
                 self._store(ticket, record)
-            yield from self._use_idle_gpu()
+            if not there_is_more:
+                yield from self._use_idle_gpu()
             self._report()
-            yield Pause((), 0.0) if finished else self._pause()
+            yield Pause((), 0.0) if finished or there_is_more else self._pause()
+
+    def _ask(self) -> bool:
+        """Send configs down the funnel. Returns whether it has room for more."""
+        until = time.monotonic() + ASK_S
+        while self._may_ask() and self.funnel.capacity() > 0:
+            if time.monotonic() >= until:
+                return True
+            if (ticket := self._queue.next()) is None:
+                break
+            self.funnel.submit(ticket)
+        return False
 
     def _time_is_up(self) -> bool:
         # Estimates are decided at once; only measuring needs time at the end.

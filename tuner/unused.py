@@ -16,27 +16,31 @@ _PURE_CALLS = frozenset({"arange", "cdiv", "constexpr", "full", "num_programs", 
 """Functions of ``triton.language``, of Gluon's and of ``triton`` without an effect."""
 
 
-def remove_unused(module: cst.Module, before: str) -> cst.Module:
-    """``module`` less the names that ``before`` used and ``module`` does not. ``launch`` always stays."""
-    used_before = _uses(ast.parse(before))
-    while True:
-        tree = ast.parse(module.code)
-        uses = _uses(tree)
-        gone = {
-            (scope, name)
-            for scope, name in _removable(tree)
-            if (scope, name) in used_before and (scope, name) not in uses and name != "launch"
-        }
-        if not gone:
-            return module
-        module = module.visit(_Remove(gone))
-
-
 Scoped = tuple[str, str]
 """(module-level function, or "" for the module; a name in it)."""
 
 
-def _uses(tree: ast.Module) -> set[Scoped]:
+def unused(tree: ast.Module, used_before: frozenset[Scoped]) -> frozenset[Scoped]:
+    """What of ``tree`` may go: names of ``used_before`` that nothing in it reads. ``launch`` always stays."""
+    uses = reads(tree)
+    return frozenset(
+        (scope, name)
+        for scope, name in _removable(tree)
+        if (scope, name) in used_before and (scope, name) not in uses and name != "launch"
+    )
+
+
+def prune_unused(tree: ast.Module, gone: frozenset[Scoped]) -> None:
+    """Take ``gone`` out of ``tree``, so that what only it read is seen to be unused too."""
+    _Prune(gone).visit(tree)
+
+
+def remove_unused(module: cst.Module, gone: frozenset[Scoped]) -> cst.Module:
+    """``module`` less ``gone``; itself where that is nothing."""
+    return module.visit(_Remove(gone)) if gone else module
+
+
+def reads(tree: ast.Module) -> frozenset[Scoped]:
     """What is read where. What a function reads, the module reads too, but for the function's own name."""
     found: set[Scoped] = set()
     for statement in tree.body:
@@ -46,7 +50,7 @@ def _uses(tree: ast.Module) -> set[Scoped]:
                 found.add((scope, node.id))
                 if node.id != scope:
                     found.add(("", node.id))
-    return found
+    return frozenset(found)
 
 
 def _removable(tree: ast.Module) -> Iterator[Scoped]:
@@ -97,8 +101,56 @@ def _is_pure(node: ast.expr) -> bool:
     return True
 
 
+class _Prune(ast.NodeTransformer):
+    """Does to an ``ast`` tree what ``_Remove`` does to one that keeps its layout."""
+
+    def __init__(self, gone: frozenset[Scoped]) -> None:
+        self._gone = gone
+        self._scopes: list[str] = []
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST | None:
+        if not self._scopes and ("", node.name) in self._gone:
+            return None
+        self._scopes.append(node.name)
+        self.generic_visit(node)
+        self._scopes.pop()
+        return _filled(node)
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST | None:
+        return None if len(node.targets) == 1 and self._is_gone(node.targets[0]) else node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | None:
+        return None if node.value is not None and self._is_gone(node.target) else node
+
+    def visit_Import(self, node: ast.Import) -> ast.AST | None:
+        return self._import(node)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST | None:
+        return self._import(node)
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        return _filled(super().generic_visit(node))
+
+    def _is_gone(self, target: ast.expr) -> bool:
+        scope = self._scopes[0] if self._scopes else ""
+        return isinstance(target, ast.Name) and (scope, target.id) in self._gone
+
+    def _import(self, node: ast.Import | ast.ImportFrom) -> ast.AST | None:
+        if self._scopes:
+            return node
+        node.names = [a for a in node.names if ("", (a.asname or a.name).partition(".")[0]) not in self._gone]
+        return node if node.names else None
+
+
+def _filled(node: ast.AST) -> ast.AST:
+    """``node``, with ``pass`` where nothing is left of its body."""
+    if getattr(node, "body", None) == [] and not isinstance(node, ast.Module):
+        node.body = [ast.Pass()]  # type: ignore[attr-defined]
+    return node
+
+
 class _Remove(cst.CSTTransformer):
-    def __init__(self, gone: set[Scoped]) -> None:
+    def __init__(self, gone: frozenset[Scoped]) -> None:
         super().__init__()
         self._gone = gone
         self._scopes: list[str] = []
