@@ -21,6 +21,7 @@ from typing import Any
 import tuner
 from benchmarks.problems import ATTENTION, attention_problem
 from tuner.events import Progress
+from tuner.problem import Problem
 
 BUDGET_S = 60.0
 
@@ -55,14 +56,14 @@ def study(folder: Path, name: str, db: str, **budget: Any) -> dict[str, Any]:
     }
 
 
-def plain_autotune(folder: Path) -> dict[str, Any]:
-    """Triton's Autotuner for ``BUDGET_S`` seconds, in a process of its own (killed at the end)."""
-    log = folder / "autotune.jsonl"
-    environment = {**os.environ, "TRITON_CACHE_DIR": str(folder / "cache-autotune")}
+def plain_autotune(folder: Path, problem: Problem, seconds: float) -> dict[str, Any]:
+    """Triton's Autotuner on ``problem`` for ``seconds`` seconds, in a process of its own (killed at the end)."""
+    log = folder / f"autotune-{problem.key}.jsonl"
+    environment = {**os.environ, "TRITON_CACHE_DIR": str(folder / f"cache-autotune-{problem.key}")}
     started = time.monotonic()
-    command = [sys.executable, "-m", "benchmarks.plain_autotune", str(log)]
+    command = [sys.executable, "-m", "benchmarks.plain_autotune", str(log), json.dumps(problem.as_json())]
     with contextlib.suppress(subprocess.TimeoutExpired):
-        subprocess.run(command, env=environment, timeout=BUDGET_S, check=False)
+        subprocess.run(command, env=environment, timeout=seconds, check=False)
     lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
     best = min(lines, key=lambda line: line["us"], default=None)
     return {"seconds": time.monotonic() - started, "configs": len(lines), "best": best}
@@ -103,7 +104,7 @@ def main() -> None:
         "exhaustive": lambda: study(
             folder, "exhaustive", str(folder / "exhaustive.db"), trials=100_000, sampler="exhaustive"
         ),
-        "autotune": lambda: plain_autotune(folder),
+        "autotune": lambda: plain_autotune(folder, attention_problem(*ATTENTION[0]), BUDGET_S),
     }
     for name in arguments.parts.split(","):
         results[name] = parts[name]()

@@ -34,7 +34,9 @@ def test_launches_under_every_condition_are_told_apart(tmp_path: Path) -> None:
     assert found["reads_on_the_host"] == [True, ""], "a launch that cannot be captured is judged without a graph"
     wrong = {name: reason for name, (passed, reason) in found.items() if not passed}
     assert set(wrong) == set(found) - {"honest", "reads_on_the_host"}
-    assert "stream" in wrong["on_a_stream_of_its_own"] or "CUDA graph" in wrong["on_a_stream_of_its_own"]
+    # What falls first is a race: the poison may be written after its results, or it may read what is there too early.
+    astray = wrong["on_a_stream_of_its_own"]
+    assert any(words in astray for words in ("stream", "CUDA graph", "never written")), astray
     assert "left another device or stream current" in wrong["leaves_its_stream"]
     assert wrong["keeps_by_address"].startswith("huge at")
     assert wrong["leaves_its_stream_on_large_numbers"].startswith("huge at")
