@@ -5,8 +5,9 @@ min(n, 4 sqrt(n)) (``tuner.numerics.sum_terms``), T the number of tiles, s = sca
 |q| |k|^T, m the row's maximum, l = sum exp(s - m), P = exp(s - m) / l, O = P V, W = P |V|. All to first order, each
 element on its own:
 
-* logit: ds = 2 c(D) u_a A (D products summed; the factor 2 allows tensor cores that truncate) + 4 u |s| (scale,
-  log2(e), product, mask) + dot_u A (tf32 operands, which may be truncated) + u_in A (q scaled and rounded back:
+* logit: ds = 2 c(D) u_a A (D products summed; the factor 2 allows tensor cores that truncate; of fp8 operands they keep
+  14 bits, 2^-14 for u_a: ``tuner.numerics.U_FP8_SUMS``) + 4 u |s| (scale, log2(e), product, mask; 6 u where q and k
+  have scales, two products more) + dot_u A (tf32 operands, which may be truncated) + u_in A (q scaled and rounded back:
   ``prescaled``).
   What a feature does to a logit and its error: ``attention_logits``.
 * weight, relative: E = ds + 3 u |s - m| + eps (the subtraction; in base e the two roundings inside ``exp`` as well;
@@ -17,13 +18,17 @@ element on its own:
 * row sum, relative: Ebar = sum P E, plus S = c(N) u_a + R (Higham and Mary, SIAM J. Sci. Comput. 41, 2019).
 * out: (P E) |V| + |O| Ebar + W (pv_u + 2 S) + |O| (2 S + 4 u) + eta_p / l sum |V| over visible keys, then one rounding
   to the output's format: u_out (|O| + that) + eta_out. pv_u is the rounding of P to its format, or of both operands to
-  tf32; eta_p is what rounding P can lose of a weight below its normal range. The right scale is W, not |O|: where V
+  tf32; eta_p is what rounding P can lose of a weight below its normal range, over ``p_scale`` where weights are
+  multiplied by that first (static scaling of P in fp8, arXiv 2606.06521; with 2^8 and weights of at most 1, the running
+  maximum's, nothing reaches e4m3's 448, where it would saturate). Of fp8 operands, n products (``pv_terms``) are summed
+  with 14 bits before they join the accumulator in fp32: W 2 c(n) 2^-14 more, since the W of all such parts add up to
+  W. Where v has a scale, 2 u |O| more (its product, and that of the reference). The right scale is W, not |O|: where V
   cancels W is much larger, where V has one sign they are equal.
 * lse: Ebar + S + 2 eps_lg2 + 2 u (|m| + |log l|) + u |lse| + eta, plus u_p where the row sum is of rounded weights;
   times log2(e) where it is stored in base 2.
 * variance of out, if roundings are independent and uniform (u^2 / 3 each), for the root-mean-square check:
   pv_u^2/3 P^2 V^2 + (P E)^2 V^2 + u_out^2/3 O^2 + (3 u W)^2 + eta_out^2 (c(N) u_a for 3 u where the accumulators are
-  not fp32).
+  not fp32, and the term of fp8 products where that is more: truncation has one sign).
 
 A query that sees no key is exact: 0 and -inf. So is what is not finite: a NaN or +inf among a query's logits makes its
 whole row NaN, a logit of -inf takes its key away, and an infinite v makes its column infinite.
@@ -37,7 +42,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tuner.numerics import EXPONENTIALS, FORMATS, sum_terms
+from tuner.numerics import EXPONENTIALS, FORMATS, FP8, product_sums, sum_terms
 from tuner.operators.attention_features import NONE, Features
 from tuner.operators.attention_logits import Terms
 from tuner.operators.lse_bound import lse_error, rescaling
@@ -241,7 +246,7 @@ def _rows(q_len: int) -> torch.Tensor:
 
 def dot_roundoff(mode: str) -> float:
     """What a dot mode adds per product, relative: both operands to tf32, or what three tf32 products leave out."""
-    return {"ieee": 0.0, "16bit": 0.0, "tf32": 2 * _TF32, "tf32x3": 3 * _TF32**2}[mode]
+    return {"ieee": 0.0, "16bit": 0.0, "8bit": 0.0, "tf32": 2 * _TF32, "tf32x3": 3 * _TF32**2}[mode]
 
 
 def _block(
@@ -261,14 +266,19 @@ def _block(
     out_format, p_format = FORMATS[profile.output], FORMATS[profile.p]
     dot_u = dot_roundoff(profile.dot)
     u_a, eps = FORMATS[profile.accumulator].u, EXPONENTIALS[profile.exponential]
-    p_u = p_format.u if profile.p in ("fp16", "bf16") else 0.0
-    pv_u = max(dot_roundoff(profile.pv_dot or profile.dot), p_u)
+    p_u = p_format.u if profile.p in ("fp16", "bf16", FP8) else 0.0
+    pv_dot = profile.pv_dot or profile.dot
+    pv_u = max(dot_roundoff(pv_dot), p_u)
+    parts_u = product_sums(pv_dot, profile.pv_terms, u_a) if pv_dot == "8bit" else 0.0
+    scales_u = 2 * _U if profile.input == FP8 else 0.0
     abs_v = v.abs()
 
     s = scale * (q @ k.mT)
     magnitude = scale * (q.abs() @ k.abs().mT)
     q_u = FORMATS[profile.input].u if profile.prescaled else 0.0
-    logits = terms.applied(s, (2 * sum_terms(head_dim) * u_a + dot_u + q_u) * magnitude + 4 * _U * s.abs(), eps)
+    logits = terms.applied(
+        s, (product_sums(profile.dot, head_dim, u_a) + dot_u + q_u) * magnitude + (4 * _U + scales_u) * s.abs(), eps
+    )
     s = logits.s
     if visible is not None:
         s = s.masked_fill(~visible, float("-inf"))
@@ -296,12 +306,13 @@ def _block(
 
     out = p @ v
     w = p @ abs_v
-    error = pe @ abs_v + out.abs() * (e_bar + l_u) + w * (pv_u + 2 * sum_error) + out.abs() * (2 * sum_error + 4 * _U)
+    error = pe @ abs_v + out.abs() * (e_bar + l_u) + w * (pv_u + parts_u + 2 * sum_error)
+    error = error + out.abs() * (2 * sum_error + 4 * _U + scales_u)
     if p_u:
         seen = abs_v.sum(dim=-2, keepdim=True) if visible is None else visible.double() @ abs_v
-        error = error + p_format.eta / total * seen
+        error = error + p_format.eta / profile.p_scale / total * seen
     out_bound = error + out_format.u * (out.abs() + error) + out_format.eta
-    sums_u = 3 * _U if profile.accumulator == "fp32" else sum_terms(kv_len) * u_a
+    sums_u = max(parts_u, 3 * _U if profile.accumulator == "fp32" else sum_terms(kv_len) * u_a)
     variance = pv_u**2 / 3 * (p**2 @ v**2) + pe**2 @ v**2
     variance = variance + (out_format.u * out) ** 2 / 3 + (sums_u * w) ** 2 + out_format.eta**2
     lse_bound = lse_error(m, total.log(), e_bar, sum_error + l_u)

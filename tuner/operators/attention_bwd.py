@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from tuner.numerics import TENSOR_DTYPES
 from tuner.operators.attention_fwd import OPTIONS, SHAPE, AttentionForward
 from tuner.operators.base import OutputSpec, itemsize
 from tuner.precision import PrecisionProfile
@@ -42,6 +43,7 @@ class AttentionBackward(AttentionForward):
     summary = "attention backward: dq, dk and dv, grouped heads, causal or full"
     shape_parameters = SHAPE
     options = OPTIONS
+    dtypes = TENSOR_DTYPES
     tensor_names = ("q", "k", "v", "out", "lse", "dout", "dq", "dk", "dv")
 
     def flops(self, problem: Problem) -> float:

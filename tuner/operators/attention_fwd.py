@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from tuner.errors import ProblemError
+from tuner.numerics import ALL_DTYPES, FP8, output_dtype
 from tuner.operators.attention_features import FEATURE_TENSORS, FEATURES, Features, small_features
 from tuner.operators.base import LARGEST_TENSOR, Operator, Option, OutputSpec, ShapeParameter, itemsize
 from tuner.operators.head_dims import value_dim
@@ -56,6 +57,8 @@ SHAPE = (
     ShapeParameter("head_dim", "elements per head", minimum=16, maximum=256, multiple_of=8),
 )
 
+_SCALES = ("q_scale", "k_scale", "v_scale")  # of fp8
+
 
 def families_of(keys: int, families: tuple[str, ...]) -> tuple[str, ...]:
     """Those of ``families`` that so many keys suffice for."""
@@ -73,6 +76,8 @@ class AttentionForward(Operator):
     gains ``bias[batch or 0, head or 0, query, key]`` (finite or -inf, which takes the key away). With ``sinks`` a query
     of head h has one logit more, ``sinks[h]`` (finite or -inf), which has no value: it is part of the denominator and
     of the log-sum-exp. A query that sees no key gives 0 and a log-sum-exp of -inf, or of its sink.
+    Of fp8, q, k and v are in e4m3, each multiplied by its scale (``q_scale``, ``k_scale``, ``v_scale``: fp32 [1]), and
+    the output and a bias are in bf16.
     A NaN or a logit of +inf that a query sees makes its row NaN; a logit of -inf takes its key away; keys that a query
     does not see do nothing to it. What a v that is not finite does to a query that does not see it is not defined.
     """
@@ -86,8 +91,9 @@ class AttentionForward(Operator):
     options: tuple[Option, ...] = (*OPTIONS, *FEATURES)
     # Whether there is nothing but what OPTIONS and SHAPE say.
     derived_names = ("plain_attention",)
+    dtypes: tuple[str, ...] = ALL_DTYPES
     reduced_axis = "kv_len"
-    tensor_names: tuple[str, ...] = ("q", "k", "v", "sinks", "slopes", "bias", "out", "lse")
+    tensor_names: tuple[str, ...] = ("q", "k", "v", *_SCALES, "sinks", "slopes", "bias", "out", "lse")
     full_size_families = ("randn", "needle")
     further_families: tuple[str, ...] = ("randn", "needle", EDGE, CAPPED, SINKING, STEEP, HOLES)
     generic_families = ("randn", "uniform")
@@ -129,8 +135,11 @@ class AttentionForward(Operator):
         numbers += s["heads"] * (features.sinks + features.alibi) * itemsize("fp32")
         if "bias" in features.tensors:
             batch, heads, *_ = features.bias_shape(s)
-            numbers += batch * heads * features.pairs(s["q_len"], s["kv_len"]) * itemsize(problem.dtype)
-        return (queries + keys) * (s["head_dim"] + value_dim(s)) * itemsize(problem.dtype) + numbers
+            numbers += batch * heads * features.pairs(s["q_len"], s["kv_len"]) * itemsize(output_dtype(problem.dtype))
+        numbers += len(_SCALES) * itemsize("fp32") if problem.dtype == FP8 else 0
+        out = queries * value_dim(s)
+        given = queries * s["head_dim"] + keys * (s["head_dim"] + value_dim(s))
+        return given * itemsize(problem.dtype) + out * itemsize(output_dtype(problem.dtype)) + numbers
 
     def exponentials(self, problem: Problem) -> float:
         """One for every visible pair of query and key, and one more for its softcap; one for every sink of a query."""
@@ -161,14 +170,14 @@ class AttentionForward(Operator):
         return normal(problem, seed, device)
 
     def output_specs(self, problem: Problem) -> dict[str, OutputSpec]:
-        s = problem.sizes
+        s, dtype = problem.sizes, output_dtype(problem.dtype)
         rows = (s["batch"], s["heads"], s["q_len"])
-        return {"out": OutputSpec((*rows, value_dim(s)), problem.dtype), "lse": OutputSpec(rows, "fp32")}
+        return {"out": OutputSpec((*rows, value_dim(s)), dtype), "lse": OutputSpec(rows, "fp32")}
 
     def launch_tensors(self, problem: Problem) -> tuple[str, ...]:
-        """Of the features' tensors those that the problem has."""
-        features = Features.of(problem.settings)
-        return tuple(n for n in self.tensor_names if n not in FEATURE_TENSORS or n in features.tensors)
+        """Of the features' tensors those that the problem has, and scales where it is of fp8."""
+        there = (*Features.of(problem.settings).tensors, *(_SCALES if problem.dtype == FP8 else ()))
+        return tuple(n for n in self.tensor_names if n not in (*FEATURE_TENSORS, *_SCALES) or n in there)
 
     def scalars(self, problem: Problem) -> dict[str, float]:
         """``scale``, and the numbers of the features that the problem has."""
@@ -178,10 +187,10 @@ class AttentionForward(Operator):
 
     def reference(self, problem: Problem, inputs: Mapping[str, torch.Tensor], profile: PrecisionProfile) -> Reference:
         from tuner.operators.attention_bound import reference
+        from tuner.operators.quantisation import exact
 
-        scale = self.scalars(problem)["scale"]
         causal, features = bool(problem.settings["causal"]), Features.of(problem.settings)
-        q, k, v = (inputs[name] for name in ("q", "k", "v"))
+        q, k, v, scale = exact(inputs, self.scalars(problem)["scale"])
         return reference(q, k, v, scale, causal, profile, features=features, more=inputs)
 
     def variation(self, problem: Problem, device: str, seed: int) -> Variation:
@@ -214,6 +223,7 @@ class AttentionForward(Operator):
     ) -> Invariant | None:
         from tuner.operators.attention_logits import added_error, cap_error
         from tuner.operators.invariants import ones_give_ones
+        from tuner.operators.quantisation import exact
 
         s = problem.sizes
         features = Features.of(problem.settings)
@@ -223,25 +233,31 @@ class AttentionForward(Operator):
             logit_error += added_error(float(inputs["slopes"].abs().amax()) * max(s["q_len"], s["kv_len"]))
         if "bias" in features.tensors:
             logit_error += added_error(float(inputs["bias"].abs().amax()))
-        q, k, v = inputs["q"], inputs["k"], inputs["v"]
-        scale, more = self.scalars(problem)["scale"], {name: inputs[name] for name in features.tensors}
+        q, k, v, scale = exact(inputs, self.scalars(problem)["scale"])
+        more = {name: inputs[name] for name in features.tensors}
+        if problem.dtype == FP8:
+            more["v_scale"] = inputs["v_scale"].new_ones(1)
         return ones_give_ones(q, k, v, scale, dead, profile, s["kv_len"], logit_error, more)
 
     def classical_errors(self, problem: Problem, tiles: Mapping[str, int]) -> tuple[str, ...]:
         from tuner.operators.attention_errors import errors
+        from tuner.operators.quantisation import ERRORS
 
         causal, features = bool(problem.settings["causal"]), Features.of(problem.settings)
-        return errors(problem.sizes, causal, tiles.get("kv_len", problem.sizes["kv_len"]), features)
+        found = errors(problem.sizes, causal, tiles.get("kv_len", problem.sizes["kv_len"]), features)
+        return (*found, *(ERRORS if problem.dtype == FP8 else ()))
 
     def wrong_answer(
         self, problem: Problem, inputs: Mapping[str, torch.Tensor], error: str, tiles: Mapping[str, int]
     ) -> dict[str, tuple[tuple[int, ...], torch.Tensor]]:
         from tuner.operators.attention_errors import answer
+        from tuner.operators.quantisation import exact
 
-        scale, causal = self.scalars(problem)["scale"], bool(problem.settings["causal"])
+        causal = bool(problem.settings["causal"])
+        q, k, v, scale = exact(inputs, self.scalars(problem)["scale"], error)
         tile = tiles.get("kv_len", problem.sizes["kv_len"])
         features = Features.of(problem.settings)
-        out, lse = answer(inputs["q"], inputs["k"], inputs["v"], scale, causal, error, tile, features, inputs)
+        out, lse = answer(q, k, v, scale, causal, error, tile, features, inputs)
         return {"out": ((0, 0), out), "lse": ((0, 0), lse)}
 
     def check_problems(

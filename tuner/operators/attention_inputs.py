@@ -24,6 +24,8 @@ holes           where there is a bias: it is -inf for most keys, for the first a
 edge            where there is a window: each query attends to its first or last key, or to the one beyond it
 nonfinite       NaN in a query and (causal) in the last key, +inf and -inf logits, NaN and both infinities in a v
 =============== ====================================================================================================
+
+Those of fp8 are designed in fp32 and then quantised (``quantisation``), which makes infinities finite and leaves NaN.
 """
 
 from __future__ import annotations
@@ -35,8 +37,10 @@ from dataclasses import dataclass
 import torch
 
 from tuner.errors import ProblemError
+from tuner.numerics import FP8, output_dtype
 from tuner.operators.attention_features import NONE, Features
 from tuner.operators.head_dims import value_dim
+from tuner.operators.quantisation import quantised
 from tuner.operators.tensors import seed_of, standard_normal
 from tuner.problem import Problem
 
@@ -93,15 +97,28 @@ class _Draw:
 
 
 def normal(problem: Problem, seed: int, device: str) -> dict[str, torch.Tensor]:
-    """Standard normal q, k, v, contiguous."""
+    """Standard normal q, k, v, contiguous; of fp8 with their scales."""
+    drawn = _drawn(problem, seed, device)
+    return quantised(drawn) if problem.dtype == FP8 else drawn
+
+
+def _wide(problem: Problem) -> str:
+    """The format in which q, k and v are designed."""
+    return "fp32" if problem.dtype == FP8 else problem.dtype
+
+
+def _drawn(problem: Problem, seed: int, device: str) -> dict[str, torch.Tensor]:
+    """Standard normal q, k and v, contiguous, not yet quantised, and what the features take."""
     s = problem.sizes
     queries = (s["batch"], s["heads"], s["q_len"], s["head_dim"])
     keys = (s["batch"], s["kv_heads"], s["kv_len"])
     shapes = {"q": queries, "k": (*keys, s["head_dim"]), "v": (*keys, value_dim(s))}
-    drawn = {n: standard_normal(shape, problem.dtype, seed_of(n, seed), device) for n, shape in shapes.items()}
+    drawn = {n: standard_normal(shape, _wide(problem), seed_of(n, seed), device) for n, shape in shapes.items()}
     features = Features.of(problem.settings)
     for name in features.tensors:
-        shape, dtype = (features.bias_shape(s), problem.dtype) if name == "bias" else ((s["heads"],), "fp32")
+        shape, dtype = (
+            (features.bias_shape(s), output_dtype(problem.dtype)) if name == "bias" else ((s["heads"],), "fp32")
+        )
         drawn[name] = standard_normal(shape, dtype, seed_of(name, seed), device)
     return drawn
 
@@ -110,10 +127,10 @@ def make(problem: Problem, family: str, seed: int, device: str, scale: float) ->
     """q, k and v of one family. Raises ``ProblemError`` on an unknown family."""
     if family not in _CHANGES:
         raise ProblemError(f"{problem.operator} has no input family {family!r}; it has {', '.join(_CHANGES)}")
-    drawn = normal(problem, seed_of(family, seed), device)
+    drawn = _drawn(problem, seed_of(family, seed), device)
     causal = bool(problem.settings.get("causal", True))  # an operator without the option is always so
     features = Features.of(problem.settings)
-    change(family, drawn["q"], drawn["k"], drawn["v"], scale, causal, problem.dtype, features)
+    change(family, drawn["q"], drawn["k"], drawn["v"], scale, causal, _wide(problem), features)
     if features.sinks:
         drawn["sinks"] += _level(drawn["q"], drawn["k"], scale)
     if features.alibi:
@@ -125,7 +142,7 @@ def make(problem: Problem, family: str, seed: int, device: str, scale: float) ->
         _holes(drawn["bias"])
     if family == "steep":
         drawn["slopes"] = 0.5 ** (1.0 + torch.arange(len(drawn["slopes"]), device=device) % 8)
-    return drawn
+    return quantised(drawn) if problem.dtype == FP8 else drawn
 
 
 def _level(q: torch.Tensor, k: torch.Tensor, scale: float) -> torch.Tensor:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from tuner.errors import ProblemError
-from tuner.numerics import FORMATS, TENSOR_DTYPES
+from tuner.numerics import FORMATS, FP8, TENSOR_DTYPES
 from tuner.precision import PrecisionProfile
 from tuner.problem import Problem, Scalar
 
@@ -26,7 +26,15 @@ if TYPE_CHECKING:  # torch is heavy; only annotations need it here
     from tuner.operators.reference import Reference
     from tuner.operators.variation import Variation
 
-_DTYPE_ALIASES = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32", "float": "fp32"}
+_DTYPE_ALIASES = {
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "half": "fp16",
+    "float32": "fp32",
+    "float": "fp32",
+    "e4m3": FP8,
+    "float8_e4m3fn": FP8,
+}
 _LARGEST_SIZE = 2**31 - 1
 # The largest number of elements that one tensor of a problem may have (16 TB of bf16): beyond it the figures are typos.
 LARGEST_TENSOR = 2**43

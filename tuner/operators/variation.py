@@ -83,7 +83,11 @@ class Variation:
             self._signed(name, source, target)
 
     def _signed(self, name: str, tensor: torch.Tensor, into: torch.Tensor) -> None:
-        if name in self.signs:
+        if name in self.signs and tensor.element_size() == 1:
+            # e4m3 has no arithmetic: a factor of -1 is the highest bit's change.
+            highest = self.signs[name].view(torch.uint8) & 0x80
+            torch.bitwise_xor(tensor.view(torch.uint8), highest, out=into.view(torch.uint8))
+        elif name in self.signs:
             torch.mul(tensor, self.signs[name], out=into)
         else:
             into.copy_(tensor)
@@ -106,7 +110,7 @@ def of_heads(sizes: Mapping[str, int], dtype: torch.dtype, device: str, seed: in
     queries, keys = (batch, groups * (sizes["heads"] // sizes["kv_heads"])), (batch, groups)
     generator = torch.Generator("cpu").manual_seed(seed_of("signs", seed))
     dim, of_value = sizes["head_dim"], value_dim(sizes)
-    drawn = (2 * torch.randint(2, (2, max(dim, of_value)), generator=generator) - 1).to(device=device, dtype=dtype)
+    drawn = (2 * torch.randint(2, (2, max(dim, of_value)), generator=generator) - 1.0).to(device=device, dtype=dtype)
     of_logits, of_values = drawn[0, :dim], drawn[1, :of_value]
     shifts = {"q": queries, "out": queries, "lse": queries, "k": keys, "v": keys}
     return Variation(shifts, {"q": of_logits, "k": of_logits, "v": of_values, "out": of_values.double()})

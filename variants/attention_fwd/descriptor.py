@@ -27,7 +27,7 @@ def _logits(
 ):
     """q.k [BLOCK_M, BLOCK_N] fp32, not scaled, for the keys from ``first_key``."""
     k = k_desc.load([batch, kv_head, first_key, 0]).reshape(BLOCK_N, HEAD_DIM)
-    return tl.dot(q, k.T, input_precision=DOT_PRECISION)
+    return tl.dot(q, k.T, input_precision="ieee" if DOT_PRECISION == "bf16" else DOT_PRECISION)
 
 
 @triton.jit
@@ -64,6 +64,18 @@ def _capped(x, cap_scale, softcap, USE_EXP2: tl.constexpr):
 
 
 @triton.jit
+def _lowered(x, USE_EXP2: tl.constexpr):
+    """x - log(256), to base 2 where USE_EXP2: with it in the place of the maximum x the largest weight is 256.
+
+    Weights in e4m3 then use its range; what they are divided by in the end has the same factor.
+    """
+    if USE_EXP2:
+        return x - 8.0
+    else:
+        return x - 5.545177444479562
+
+
+@triton.jit
 def _attend(
     acc,  # [BLOCK_M, HEAD_DIM] fp32, unnormalised output
     l,  # [BLOCK_M] fp32, running sum
@@ -93,6 +105,7 @@ def _attend(
     BIAS: tl.constexpr,
     OWN_V_DIM: tl.constexpr,
     SPLIT_DIM: tl.constexpr,
+    FP8: tl.constexpr,
     first_seen=None,  # [BLOCK_M], the first key that each query sees, where WINDOW
     logit_scale=None,  # where the logits are more than scaled, and qk_scale is 1
     softcap=None,  # where SOFTCAP
@@ -140,13 +153,19 @@ def _attend(
             if WINDOW:
                 visible = visible & (key[None, :] >= first_seen[:, None])
             x = tl.where(visible, x * qk_scale, float("-inf"))
-            m_new = tl.maximum(m, tl.max(x, axis=1))
+            if FP8:
+                m_new = tl.maximum(m, _lowered(tl.max(x, axis=1), USE_EXP2=USE_EXP2))
+            else:
+                m_new = tl.maximum(m, tl.max(x, axis=1))
             # A query that has seen no key keeps m = -inf: subtract 0 instead, so that p and alpha are 0 and not NaN.
             m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)
             x = x - m_safe[:, None]
         else:
             # Scaling the maximum instead of x leaves one fused multiply-add an element. It takes qk_scale >= 0.
-            m_new = tl.maximum(m, tl.max(x, axis=1) * qk_scale)
+            if FP8:
+                m_new = tl.maximum(m, _lowered(tl.max(x, axis=1) * qk_scale, USE_EXP2=USE_EXP2))
+            else:
+                m_new = tl.maximum(m, tl.max(x, axis=1) * qk_scale)
             m_safe = m_new
             x = x * qk_scale - m_safe[:, None]
         if USE_EXP2:
@@ -170,7 +189,13 @@ def _attend(
                 BLOCK_N=BLOCK_N, HEAD_DIM=HEAD_DIM, DOT_PRECISION=DOT_PRECISION,
             )  # fmt: skip
         v = v_desc.load([batch, kv_head, first_key, 0]).reshape(BLOCK_N, V_DIM_PADDED if OWN_V_DIM else HEAD_DIM)
-        acc = tl.dot(p.to(v.dtype), v, acc, input_precision=DOT_PRECISION)
+        if FP8 and DOT_PRECISION == "bf16":
+            acc = tl.dot(p.to(tl.bfloat16), v.to(tl.bfloat16), acc)
+        elif FP8:
+            # Tensor cores sum products of fp8 with 14 bits: those of a tile, which then join acc in fp32.
+            acc = tl.dot(p.to(tl.float8e4nv), v, acc, max_num_imprecise_acc=BLOCK_N)
+        else:
+            acc = tl.dot(p.to(v.dtype), v, acc, input_precision=DOT_PRECISION)
         m = m_new
     return acc, l, m, ahead
 
@@ -209,6 +234,7 @@ def _one_tile(
     BIAS: tl.constexpr,
     OWN_V_DIM: tl.constexpr,
     SPLIT_DIM: tl.constexpr,
+    FP8: tl.constexpr,
     window_left=None,  # where WINDOW: how many keys before its own place a query sees, and how many after it
     window_right=None,
     softcap=None,  # where SOFTCAP; then qk_scale is 2 / softcap times what it is elsewhere
@@ -222,9 +248,14 @@ def _one_tile(
     q_rest_desc=None,  # where SPLIT_DIM: of the same tensors, in blocks of REST_PADDED
     k_rest_desc=None,
     REST_PADDED: tl.constexpr = None,
+    q_scale_ptr=None,  # [1] fp32, where FP8, as the next two: what q, k and v are multiplied by
+    k_scale_ptr=None,
+    v_scale_ptr=None,
 ):
     """Attend BLOCK_M queries of one head to all keys that they see."""
     LN2: tl.constexpr = 0.6931471805599453
+    if FP8:
+        qk_scale = qk_scale * (tl.load(q_scale_ptr) * tl.load(k_scale_ptr))
     if TILE_ORDER == "ascending":
         tile_m = work % tiles_m
         batch_head = work // tiles_m
@@ -280,8 +311,12 @@ def _one_tile(
         sink = tl.load(sinks_ptr + head).to(tl.float32)
         if USE_EXP2:
             sink = sink * 1.4426950408889634
-        m = tl.zeros([BLOCK_M], tl.float32) + sink
-        l = l + 1.0
+        if FP8:
+            m = tl.zeros([BLOCK_M], tl.float32) + _lowered(sink, USE_EXP2=USE_EXP2)
+            l = l + 256.0
+        else:
+            m = tl.zeros([BLOCK_M], tl.float32) + sink
+            l = l + 1.0
     acc = tl.zeros([BLOCK_M, V_DIM_PADDED if OWN_V_DIM else HEAD_DIM], tl.float32)
     q = q_desc.load([batch, head, tile_m * BLOCK_M, 0]).reshape(BLOCK_M, HEAD_DIM)
     if SPLIT_DIM:
@@ -310,7 +345,7 @@ def _one_tile(
             ALIBI=ALIBI, slope=slope if ALIBI else None, place=place if ALIBI else None,
             BIAS=BIAS, bias_rows=bias_rows if BIAS else None, rows_inside=rows_inside if BIAS else None,
             OWN_V_DIM=OWN_V_DIM, V_DIM_PADDED=V_DIM_PADDED, SPLIT_DIM=SPLIT_DIM,
-            q_rest=q_rest if SPLIT_DIM else None, k_rest_desc=k_rest_desc, REST_PADDED=REST_PADDED,
+            q_rest=q_rest if SPLIT_DIM else None, k_rest_desc=k_rest_desc, REST_PADDED=REST_PADDED, FP8=FP8,
         )  # fmt: skip
     acc, l, m, ahead = _attend(
         acc, l, m, ahead, q, k_desc, v_desc, batch, kv_head, last_key, kv_len, (
@@ -325,7 +360,7 @@ def _one_tile(
         ALIBI=ALIBI, slope=slope if ALIBI else None, place=place if ALIBI else None,
         BIAS=BIAS, bias_rows=bias_rows if BIAS else None, rows_inside=rows_inside if BIAS else None,
         OWN_V_DIM=OWN_V_DIM, V_DIM_PADDED=V_DIM_PADDED, SPLIT_DIM=SPLIT_DIM,
-        q_rest=q_rest if SPLIT_DIM else None, k_rest_desc=k_rest_desc, REST_PADDED=REST_PADDED,
+        q_rest=q_rest if SPLIT_DIM else None, k_rest_desc=k_rest_desc, REST_PADDED=REST_PADDED, FP8=FP8,
     )  # fmt: skip
     acc, l, m, ahead = _attend(
         acc, l, m, ahead, q, k_desc, v_desc, batch, kv_head, last_key, kv_len, unmasked, end, (
@@ -338,12 +373,16 @@ def _one_tile(
         ALIBI=ALIBI, slope=slope if ALIBI else None, place=place if ALIBI else None,
         BIAS=BIAS, bias_rows=bias_rows if BIAS else None, rows_inside=rows_inside if BIAS else None,
         OWN_V_DIM=OWN_V_DIM, V_DIM_PADDED=V_DIM_PADDED, SPLIT_DIM=SPLIT_DIM,
-        q_rest=q_rest if SPLIT_DIM else None, k_rest_desc=k_rest_desc, REST_PADDED=REST_PADDED,
+        q_rest=q_rest if SPLIT_DIM else None, k_rest_desc=k_rest_desc, REST_PADDED=REST_PADDED, FP8=FP8,
     )  # fmt: skip
 
     # Only a query without any visible key has l = 0: its output is 0 and its log-sum-exp -inf.
     l_safe = tl.where(l == 0.0, 1.0, l)
-    out = (acc / l_safe[:, None]).to(q.dtype).reshape(1, 1, BLOCK_M, V_DIM_PADDED if OWN_V_DIM else HEAD_DIM)
+    if FP8:
+        out = (acc / l_safe[:, None] * tl.load(v_scale_ptr)).to(tl.bfloat16)
+        out = out.reshape(1, 1, BLOCK_M, V_DIM_PADDED if OWN_V_DIM else HEAD_DIM)
+    else:
+        out = (acc / l_safe[:, None]).to(q.dtype).reshape(1, 1, BLOCK_M, V_DIM_PADDED if OWN_V_DIM else HEAD_DIM)
     if USE_EXP2:
         lse = (m + tl.log2(l_safe)) * LN2
     else:
@@ -387,6 +426,7 @@ def attention_fwd_kernel(
     BIAS: tl.constexpr,
     OWN_V_DIM: tl.constexpr,
     SPLIT_DIM: tl.constexpr,
+    FP8: tl.constexpr,
     window_left=None,
     window_right=None,
     softcap=None,
@@ -400,6 +440,9 @@ def attention_fwd_kernel(
     q_rest_desc=None,  # where SPLIT_DIM: of the tensors of q_desc and k_desc, from HEAD_DIM on in blocks of REST_PADDED
     k_rest_desc=None,
     REST_PADDED: tl.constexpr = None,
+    q_scale_ptr=None,
+    k_scale_ptr=None,
+    v_scale_ptr=None,
 ):
     """One program attends BLOCK_M queries of one head, or of several one after the other (where PERSISTENT)."""
     if PERSISTENT:
@@ -414,6 +457,7 @@ def attention_fwd_kernel(
             bias_stride_batch=bias_stride_batch, bias_stride_head=bias_stride_head, bias_stride_row=bias_stride_row,
             OWN_V_DIM=OWN_V_DIM, V_DIM_PADDED=V_DIM_PADDED, SPLIT_DIM=SPLIT_DIM, q_rest_desc=q_rest_desc,
             k_rest_desc=k_rest_desc, REST_PADDED=REST_PADDED,
+            FP8=FP8, q_scale_ptr=q_scale_ptr, k_scale_ptr=k_scale_ptr, v_scale_ptr=v_scale_ptr,
             )  # fmt: skip
     else:
         _one_tile(
@@ -426,6 +470,7 @@ def attention_fwd_kernel(
             bias_stride_batch=bias_stride_batch, bias_stride_head=bias_stride_head, bias_stride_row=bias_stride_row,
             OWN_V_DIM=OWN_V_DIM, V_DIM_PADDED=V_DIM_PADDED, SPLIT_DIM=SPLIT_DIM, q_rest_desc=q_rest_desc,
             k_rest_desc=k_rest_desc, REST_PADDED=REST_PADDED,
+            FP8=FP8, q_scale_ptr=q_scale_ptr, k_scale_ptr=k_scale_ptr, v_scale_ptr=v_scale_ptr,
         )  # fmt: skip
 
 
@@ -449,6 +494,9 @@ def launch(
     sinks=None,  # [heads], contiguous, where SINKS: a logit that joins the sum of exponentials, and the log-sum-exp
     slopes=None,  # [heads], contiguous, where ALIBI: a logit loses slope times the distance of its key from the place
     bias=None,  # [batch or 1, heads or 1, q_len, kv_len], unit stride along kv_len, where BIAS: added to the logits
+    q_scale=None,  # [1] fp32, where FP8, as the next two: q, k and v are multiplied by their scales
+    k_scale=None,
+    v_scale=None,
     *,
     scale,
     IS_CAUSAL,
@@ -464,6 +512,7 @@ def launch(
     BIAS,
     OWN_V_DIM,
     SPLIT_DIM,
+    FP8,
     BLOCK_M,
     BLOCK_N,
     KV_STAGES,
@@ -545,6 +594,10 @@ def launch(
         softcap=(softcap * LOG2E if USE_EXP2 else softcap) if SOFTCAP else None,
         window_left=_reach(window_left, kv_len) if WINDOW else None,
         window_right=(0 if IS_CAUSAL else _reach(window_right, kv_len)) if WINDOW else None,
+        FP8=FP8,
+        q_scale_ptr=q_scale if FP8 else None,
+        k_scale_ptr=k_scale if FP8 else None,
+        v_scale_ptr=v_scale if FP8 else None,
         num_warps=num_warps,
         num_stages=KV_STAGES,
     )

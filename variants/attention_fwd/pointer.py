@@ -24,6 +24,18 @@ def _capped(x, cap_scale, softcap, USE_EXP2: tl.constexpr):
 
 
 @triton.jit
+def _lowered(x, USE_EXP2: tl.constexpr):
+    """x - log(256), to base 2 where USE_EXP2: with it in the place of the maximum x the largest weight is 256.
+
+    Weights in e4m3 then use its range; what they are divided by in the end has the same factor.
+    """
+    if USE_EXP2:
+        return x - 8.0
+    else:
+        return x - 5.545177444479562
+
+
+@triton.jit
 def _attend(
     acc,  # [BLOCK_M, HEAD_DIM_PADDED] fp32, unnormalised output
     l,  # [BLOCK_M] fp32, running sum
@@ -51,6 +63,7 @@ def _attend(
     BIAS: tl.constexpr,
     OWN_V_DIM: tl.constexpr,
     SPLIT_DIM: tl.constexpr,
+    FP8: tl.constexpr,
     first_seen=None,  # [BLOCK_M], the first key that each query sees, where WINDOW
     logit_scale=None,  # where the logits are more than scaled, and qk_scale is 1
     softcap=None,  # where SOFTCAP
@@ -80,7 +93,7 @@ def _attend(
             k = tl.load(k_tile)
         else:
             k = tl.load(k_tile, mask=dim < HEAD_DIM, other=0.0)
-        x = tl.dot(q, tl.trans(k), input_precision=DOT_PRECISION)
+        x = tl.dot(q, tl.trans(k), input_precision="ieee" if DOT_PRECISION == "bf16" else DOT_PRECISION)
         if SPLIT_DIM:
             rest_tile = k_ptr + key.to(tl.int64)[:, None] * k_stride_row + rest
             if MASKED:
@@ -111,13 +124,19 @@ def _attend(
             if WINDOW:
                 visible = visible & (key[None, :] >= first_seen[:, None])
             x = tl.where(visible, x * qk_scale, float("-inf"))
-            m_new = tl.maximum(m, tl.max(x, axis=1))
+            if FP8:
+                m_new = tl.maximum(m, _lowered(tl.max(x, axis=1), USE_EXP2=USE_EXP2))
+            else:
+                m_new = tl.maximum(m, tl.max(x, axis=1))
             # A query that has seen no key keeps m = -inf: subtract 0 instead, so that p and alpha are 0 and not NaN.
             m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)
             x = x - m_safe[:, None]
         else:
             # Scaling the maximum instead of x leaves one fused multiply-add an element. It takes qk_scale >= 0.
-            m_new = tl.maximum(m, tl.max(x, axis=1) * qk_scale)
+            if FP8:
+                m_new = tl.maximum(m, _lowered(tl.max(x, axis=1) * qk_scale, USE_EXP2=USE_EXP2))
+            else:
+                m_new = tl.maximum(m, tl.max(x, axis=1) * qk_scale)
             m_safe = m_new
             x = x * qk_scale - m_safe[:, None]
         if USE_EXP2:
@@ -141,7 +160,13 @@ def _attend(
             v = tl.load(v_tile)
         else:
             v = tl.load(v_tile, mask=dim < HEAD_DIM, other=0.0)
-        acc = tl.dot(p.to(v.dtype), v, acc, input_precision=DOT_PRECISION)
+        if FP8 and DOT_PRECISION == "bf16":
+            acc = tl.dot(p.to(tl.bfloat16), v.to(tl.bfloat16), acc)
+        elif FP8:
+            # Tensor cores sum products of fp8 with 14 bits: those of a tile, which then join acc in fp32.
+            acc = tl.dot(p.to(tl.float8e4nv), v, acc, max_num_imprecise_acc=BLOCK_N)
+        else:
+            acc = tl.dot(p.to(v.dtype), v, acc, input_precision=DOT_PRECISION)
         m = m_new
     return acc, l, m
 
@@ -190,6 +215,7 @@ def attention_fwd_kernel(
     BIAS: tl.constexpr,
     OWN_V_DIM: tl.constexpr,
     SPLIT_DIM: tl.constexpr,
+    FP8: tl.constexpr,
     window_left=None,  # where WINDOW: how many keys before its own place a query sees, and how many after it
     window_right=None,
     softcap=None,  # where SOFTCAP; then qk_scale is 2 / softcap times what it is elsewhere
@@ -202,9 +228,14 @@ def attention_fwd_kernel(
     V_DIM: tl.constexpr = None,  # where OWN_V_DIM: elements of a value and of an output, which have HEAD_DIM elsewhere
     V_DIM_PADDED: tl.constexpr = None,
     REST_PADDED: tl.constexpr = None,  # where SPLIT_DIM: q and k are taken in parts of HEAD_DIM_PADDED and so many
+    q_scale_ptr=None,  # [1] fp32, where FP8, as the next two: what q, k and v are multiplied by
+    k_scale_ptr=None,
+    v_scale_ptr=None,
 ):
     """One program attends BLOCK_M queries of one head to all keys that they see."""
     LN2: tl.constexpr = 0.6931471805599453
+    if FP8:
+        qk_scale = qk_scale * (tl.load(q_scale_ptr) * tl.load(k_scale_ptr))
     work = tl.program_id(0)
     if TILE_ORDER == "ascending":
         tile_m = work % tiles_m
@@ -276,8 +307,12 @@ def attention_fwd_kernel(
         sink = tl.load(sinks_ptr + head).to(tl.float32)
         if USE_EXP2:
             sink = sink * 1.4426950408889634
-        m = tl.zeros([BLOCK_M], tl.float32) + sink
-        l = l + 1.0
+        if FP8:
+            m = tl.zeros([BLOCK_M], tl.float32) + _lowered(sink, USE_EXP2=USE_EXP2)
+            l = l + 256.0
+        else:
+            m = tl.zeros([BLOCK_M], tl.float32) + sink
+            l = l + 1.0
     acc = tl.zeros([BLOCK_M, V_DIM_PADDED if OWN_V_DIM else HEAD_DIM_PADDED], tl.float32)
     if WINDOW:
         acc, l, m = _attend(
@@ -289,7 +324,7 @@ def attention_fwd_kernel(
             ALIBI=ALIBI, slope=slope if ALIBI else None, place=place if ALIBI else None,
             BIAS=BIAS, bias_rows=bias_rows if BIAS else None, rows_inside=rows_inside if BIAS else None,
             OWN_V_DIM=OWN_V_DIM, V_DIM=V_DIM, V_DIM_PADDED=V_DIM_PADDED,
-            SPLIT_DIM=SPLIT_DIM, q_rest=q_rest if SPLIT_DIM else None, REST_PADDED=REST_PADDED,
+            SPLIT_DIM=SPLIT_DIM, q_rest=q_rest if SPLIT_DIM else None, REST_PADDED=REST_PADDED, FP8=FP8,
         )  # fmt: skip
     acc, l, m = _attend(
         acc, l, m, q, k_head, v_head, k_stride_row, v_stride_row, last_key, kv_len, (
@@ -304,7 +339,7 @@ def attention_fwd_kernel(
         ALIBI=ALIBI, slope=slope if ALIBI else None, place=place if ALIBI else None,
         BIAS=BIAS, bias_rows=bias_rows if BIAS else None, rows_inside=rows_inside if BIAS else None,
         OWN_V_DIM=OWN_V_DIM, V_DIM=V_DIM, V_DIM_PADDED=V_DIM_PADDED,
-        SPLIT_DIM=SPLIT_DIM, q_rest=q_rest if SPLIT_DIM else None, REST_PADDED=REST_PADDED,
+        SPLIT_DIM=SPLIT_DIM, q_rest=q_rest if SPLIT_DIM else None, REST_PADDED=REST_PADDED, FP8=FP8,
     )  # fmt: skip
     acc, l, m = _attend(
         acc, l, m, q, k_head, v_head, k_stride_row, v_stride_row, last_key, kv_len, unmasked, end, (
@@ -317,12 +352,15 @@ def attention_fwd_kernel(
         ALIBI=ALIBI, slope=slope if ALIBI else None, place=place if ALIBI else None,
         BIAS=BIAS, bias_rows=bias_rows if BIAS else None, rows_inside=rows_inside if BIAS else None,
         OWN_V_DIM=OWN_V_DIM, V_DIM=V_DIM, V_DIM_PADDED=V_DIM_PADDED,
-        SPLIT_DIM=SPLIT_DIM, q_rest=q_rest if SPLIT_DIM else None, REST_PADDED=REST_PADDED,
+        SPLIT_DIM=SPLIT_DIM, q_rest=q_rest if SPLIT_DIM else None, REST_PADDED=REST_PADDED, FP8=FP8,
     )  # fmt: skip
 
     # Only a query without any visible key has l = 0: its output is 0 and its log-sum-exp -inf.
     l_safe = tl.where(l == 0.0, 1.0, l)
-    out = (acc / l_safe[:, None]).to(out_ptr.dtype.element_ty)
+    if FP8:
+        out = (acc / l_safe[:, None] * tl.load(v_scale_ptr)).to(out_ptr.dtype.element_ty)
+    else:
+        out = (acc / l_safe[:, None]).to(out_ptr.dtype.element_ty)
     if USE_EXP2:
         lse = (m + tl.log2(l_safe)) * LN2
     else:
@@ -354,6 +392,9 @@ def launch(
     sinks=None,  # [heads], contiguous, where SINKS: a logit that joins the sum of exponentials, and the log-sum-exp
     slopes=None,  # [heads], contiguous, where ALIBI: a logit loses slope times the distance of its key from the place
     bias=None,  # [batch or 1, heads or 1, q_len, kv_len], unit stride along kv_len, where BIAS: added to the logits
+    q_scale=None,  # [1] fp32, where FP8, as the next two: q, k and v are multiplied by their scales
+    k_scale=None,
+    v_scale=None,
     *,
     scale,
     IS_CAUSAL,
@@ -367,6 +408,7 @@ def launch(
     BIAS,
     OWN_V_DIM,
     SPLIT_DIM,
+    FP8,
     BLOCK_M,
     BLOCK_N,
     num_warps,
@@ -441,6 +483,10 @@ def launch(
         softcap=(softcap * LOG2E if USE_EXP2 else softcap) if SOFTCAP else None,
         window_left=_reach(window_left, kv_len) if WINDOW else None,
         window_right=(0 if IS_CAUSAL else _reach(window_right, kv_len)) if WINDOW else None,
+        FP8=FP8,
+        q_scale_ptr=q_scale if FP8 else None,
+        k_scale_ptr=k_scale if FP8 else None,
+        v_scale_ptr=v_scale if FP8 else None,
         num_warps=num_warps,
         num_stages=num_stages,
     )
