@@ -75,6 +75,7 @@ OWNERS = {
         "tuner.fold",
         "tuner.optional_parameters",
         "tuner.rendering",
+        "tuner.statements",
         "tuner.switches",
         "tuner.triton_api",
         "tuner.unused",

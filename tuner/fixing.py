@@ -10,14 +10,21 @@ import libcst as cst
 from tuner.config import Value
 from tuner.constants import literal
 from tuner.partitions import WARP_SPECIALIZE
-from tuner.switches import Uses
+from tuner.statements import Statement, changed, each, kept, texts, words
+from tuner.switches import Seen, Uses
 
 _Item = TypeVar("_Item", cst.Arg, cst.Param)
 
 
 def fix(module: cst.Module, uses: Uses) -> cst.Module:
     """``module`` with the switches of ``uses`` fixed. Nothing is folded yet."""
-    return module.visit(_Fix(uses))
+    seen = {id(s): uses.seen_by(words(text)) for s, text in zip(module.body, texts(module), strict=True)}
+    return each(module, lambda statement: _fixed(statement, seen[id(statement)]))
+
+
+@kept
+def _fixed(statement: Statement, seen: Seen) -> Statement:
+    return changed(statement, _Fix(seen.uses()))
 
 
 class _Fix(cst.CSTTransformer):

@@ -12,13 +12,20 @@ from dataclasses import dataclass
 import libcst as cst
 
 from tuner.constants import UNKNOWN, constant, literal
+from tuner.statements import Statement, changed, each, kept
 
 Lines = tuple[cst.EmptyLine, ...]
 
 
 def fold(module: cst.Module) -> cst.Module:
     """``module`` with every constant condition decided. Names are not looked up: only literals are constant."""
-    return module.visit(_Fold())
+    folded = each(module, _folded)
+    return _Fold().leave_Module(folded, folded)
+
+
+@kept
+def _folded(statement: Statement) -> Statement:
+    return changed(statement, _Fold())
 
 
 def blank_lines(lines: Sequence[cst.EmptyLine]) -> int:
@@ -47,6 +54,8 @@ def with_leading(statement: cst.BaseStatement, lines: Sequence[cst.EmptyLine]) -
 
 
 _BLANK = cst.EmptyLine(indent=False)
+_NOTHING = cst.SimpleStatementLine([cst.Pass()])
+"""What is put into a block of which nothing is left."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +69,6 @@ class _Arm:
 
 
 class _Fold(cst.CSTTransformer):
-    def __init__(self) -> None:
-        super().__init__()
-        self._emptied: set[int] = set()
-        self._keep: list[cst.CSTNode] = []  # so that no id in _emptied is used again
-
     # Expressions, innermost first.
 
     def leave_UnaryOperation(
@@ -98,9 +102,7 @@ class _Fold(cst.CSTTransformer):
             statements[0] = with_leading(statements[0], lines[blank_lines(lines) :])
         block = updated_node.with_changes(body=statements, footer=(*rest, *updated_node.footer))
         if updated_node.body and not statements:
-            block = block.with_changes(body=[cst.SimpleStatementLine([cst.Pass()])])
-            self._emptied.add(id(block))
-            self._keep.append(block)
+            block = block.with_changes(body=[_NOTHING])
         return block
 
     def leave_Module(self, original_node: cst.Module, updated_node: cst.Module) -> cst.Module:
@@ -146,9 +148,9 @@ class _Fold(cst.CSTTransformer):
             elif test:
                 left.append(_Arm(None, arm.body, arm.lines, arm.node))
                 break
-        while len(left) > 1 and left[-1].test is None and id(left[-1].body) in self._emptied:
+        while len(left) > 1 and left[-1].test is None and _is_emptied(left[-1].body):
             left.pop()
-        if all(id(arm.body) in self._emptied and (arm.test is None or _is_pure(arm.test)) for arm in left):
+        if all(_is_emptied(arm.body) and (arm.test is None or _is_pure(arm.test)) for arm in left):
             return [], ()
         above = () if left[0].node is chain else leading_lines(chain)
         if left[0].test is None:
@@ -296,6 +298,10 @@ def _holds(statement: cst.BaseSmallStatement) -> bool:
             return False
     value = constant(test)
     return value is not UNKNOWN and bool(value)
+
+
+def _is_emptied(body: cst.BaseSuite) -> bool:
+    return isinstance(body, cst.IndentedBlock) and len(body.body) == 1 and body.body[0] is _NOTHING
 
 
 def _is_pass(statement: cst.BaseStatement) -> bool:

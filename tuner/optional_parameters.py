@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import libcst as cst
 
 from tuner.fixing import without
+from tuner.statements import Statement, changed, each, kept
 from tuner.switches import callee_name
 
 Names = Mapping[str, frozenset[str]]
@@ -50,7 +51,13 @@ def prune_optional(tree: ast.Module, gone: Names) -> None:
 
 def remove_optional(module: cst.Module, gone: Names) -> cst.Module:
     """``module`` less the parameters ``gone``; itself where there are none."""
-    return module.visit(_Remove(gone)) if gone else module
+    functions = tuple(sorted(gone.items()))
+    return each(module, lambda statement: _without(statement, functions)) if gone else module
+
+
+@kept
+def _without(statement: Statement, gone: tuple[tuple[str, frozenset[str]], ...]) -> Statement:
+    return changed(statement, _Remove(dict(gone)))
 
 
 def _drop_parameters(arguments: ast.arguments, names: frozenset[str]) -> None:

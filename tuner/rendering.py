@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import io
 import keyword
+import re
 import tokenize
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -18,6 +19,7 @@ from tuner.errors import TemplateError
 from tuner.fixing import fix
 from tuner.fold import blank_lines, fold, leading_lines, with_leading
 from tuner.optional_parameters import Names, parameters_read, prune_optional, remove_optional, unread
+from tuner.statements import Statement, changed, code, each, kept, parse_statements
 from tuner.switches import find_uses
 from tuner.template import Template
 from tuner.triton_api import resolve
@@ -47,7 +49,7 @@ def _render(template: Template, items: tuple[tuple[str, str, Value], ...], trito
     uses = find_uses(template, switches)
     module = _without_unused(fold(fix(_parsed(template.source), uses)), template.source)
     module, spelling = resolve(module, template, triton_version)
-    source = module.visit(_Tidy()).code
+    source = code(_tidy(module))
     source = source if source.endswith("\n") else source + "\n"
     try:
         ast.parse(source)
@@ -65,7 +67,7 @@ def _render(template: Template, items: tuple[tuple[str, str, Value], ...], trito
 
 @lru_cache(maxsize=16)
 def _parsed(source: str) -> cst.Module:
-    return cst.parse_module(spaced(source))
+    return parse_statements(spaced(source))
 
 
 @lru_cache(maxsize=16)
@@ -82,7 +84,7 @@ def _without_unused(module: cst.Module, before: str) -> cst.Module:
     a pass over a tree that keeps its layout takes many times as long.
     """
     names, parameters = _used(before)
-    tree = ast.parse(module.code)
+    tree = ast.parse(code(module))
     gone: frozenset[Scoped] = frozenset()
     gone_parameters: dict[str, frozenset[str]] = {}
     while True:
@@ -98,6 +100,9 @@ def _without_unused(module: cst.Module, before: str) -> cst.Module:
 
 
 _SPACED = frozenset(keyword.kwlist) - {"True", "False", "None", "lambda", "print"}
+# Where a source has none of these, also in its text, which is nearly all, its tokens need not be looked at.
+_KEYWORDS = "|".join(sorted(_SPACED))
+_GLUED = re.compile(rf"""\b({_KEYWORDS})[(\[{{'"]|[)\]}}'"0-9]({_KEYWORDS})\b""")
 
 
 def spaced(source: str) -> str:
@@ -105,6 +110,8 @@ def spaced(source: str) -> str:
 
     Folding takes brackets away, and would else glue ``return(x)`` into ``returnx``.
     """
+    if not _GLUED.search(source):
+        return source
     lines = source.splitlines(keepends=True)
     tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
     for before, after in reversed(list(pairwise(tokens))):
@@ -116,6 +123,18 @@ def spaced(source: str) -> str:
             row, column = after.start
             lines[row - 1] = f"{lines[row - 1][:column]} {lines[row - 1][column:]}"
     return "".join(lines)
+
+
+def _tidy(module: cst.Module) -> cst.Module:
+    tidied = each(module, _tidied)
+    lines = {name: [line.visit(_Tidy()) for line in getattr(module, name)] for name in ("header", "footer")}
+    tidied = tidied.with_changes(**lines)
+    return _Tidy().leave_Module(tidied, tidied)
+
+
+@kept
+def _tidied(statement: Statement) -> Statement:
+    return changed(statement, _Tidy())
 
 
 class _Tidy(cst.CSTTransformer):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import libcst as cst
@@ -40,6 +40,32 @@ class Uses:
         if callee in self.fixed:
             return switch in self.fixed[callee]
         return switch in inside and is_alias(callee, self.module_names)
+
+    def seen_by(self, words: Collection[str]) -> Seen:
+        """What a statement of these ``words`` sees of this."""
+        fixed = tuple(
+            (name, tuple((switch, type(value).__name__, value) for switch, value in sorted(values.items())))
+            for name, values in sorted(self.fixed.items())
+            if name in words
+        )
+        parameters = tuple((name, own) for name, own in sorted(self.parameters.items()) if name in words)
+        return Seen(fixed, self.module_names.intersection(words), parameters)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The part of ``Uses`` that concerns one statement, as a value to keep results by.
+
+    Values of switches carry their type, because 1 == True.
+    """
+
+    fixed: tuple[tuple[str, tuple[tuple[str, str, Value], ...]], ...]
+    module_names: frozenset[str]
+    parameters: tuple[tuple[str, tuple[str, ...]], ...]
+
+    def uses(self) -> Uses:
+        fixed = {name: {switch: value for switch, _, value in values} for name, values in self.fixed}
+        return Uses(fixed, self.module_names, dict(self.parameters))
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,13 @@ are dropped, because they do not change what is computed; anything else that a v
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import libcst as cst
 
 from tuner.errors import TemplateError
 from tuner.exp2 import Version, exp2_spelling, parse_version, shim
+from tuner.statements import Statement, changed, code, each, kept, parse_statements, trees
 from tuner.template import Template
 
 SINCE: dict[str, Version] = {
@@ -62,28 +63,47 @@ def resolve(module: cst.Module, template: Template, triton_version: str | None) 
     Where the version is not known, only the exponential is made to run on all (``shim``). Raises ``TemplateError`` for
     what the version cannot express, with the line in the template.
     """
-    language = language_name(module.code)
+    language = _language(trees(module))
     module = _without_shim(module, language)
     version = None if triton_version is None else parse_version(triton_version)
     if version is not None:
         _refuse_missing(module, template, language, version, triton_version or "")
     spelling = exp2_spelling(triton_version)
-    rewrite = _Rewrite(language, version, spelling == "shim")
-    module = module.visit(rewrite)
-    if not rewrite.exponentials:
+    exponentials = 0
+
+    def spelled(statement: Statement) -> Statement:
+        nonlocal exponentials
+        as_spelled, found = _spelled(statement, language, version, spelling == "shim")
+        exponentials += found
+        return as_spelled
+
+    module = each(module, spelled)
+    if not exponentials:
         return module, "none"
     if spelling == "shim":
         if "exp2" in {n.id for n in ast.walk(ast.parse(template.source)) if isinstance(n, ast.Name)} and not _has_shim(
             template.source, language
         ):
             raise TemplateError(f"{template.path}:1: the name exp2 is taken; write {language}.exp2 for the exponential")
-        module = cst.parse_module(insert_after_imports(module.code, shim(language, _jit_name(module.code))))
+        source = code(module)
+        module = parse_statements(insert_after_imports(source, shim(language, _jit_name(source))))
     return module, spelling
+
+
+@kept
+def _spelled(statement: Statement, language: str, version: Version | None, use_shim: bool) -> tuple[Statement, int]:
+    """``statement`` in the spelling of ``version``, and how many base-2 exponentials it holds."""
+    rewrite = _Rewrite(language, version, use_shim)
+    return changed(statement, rewrite), rewrite.exponentials
 
 
 def language_name(source: str) -> str:
     """What the file calls ``triton.language`` (``tl`` where it does not import it under a name)."""
-    for node in ast.parse(source).body:
+    return _language(ast.parse(source).body)
+
+
+def _language(statements: Iterable[ast.stmt]) -> str:
+    for node in statements:
         if isinstance(node, ast.Import | ast.ImportFrom):
             base = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
             for alias in node.names:
@@ -113,20 +133,21 @@ def _has_shim(source: str, language: str) -> bool:
 
 def _without_shim(module: cst.Module, language: str) -> cst.Module:
     """``module`` before it was given a shim, so that rendering it again starts from the same text."""
-    text = "\n" + shim(language, _jit_name(module.code))
-    if text not in module.code:
+    source = code(module)
+    text = "\n" + shim(language, _jit_name(source))
+    if text not in source:
         return module
-    return cst.parse_module(module.code.replace(text, "", 1)).visit(_Unshim(language))
+    return cst.parse_module(source.replace(text, "", 1)).visit(_Unshim(language))
 
 
 def lacking(source: str, triton_version: str) -> str | None:
     """What ``source`` cannot be rendered without and ``triton_version`` lacks, for people; None where it has all."""
-    missing = next(_lacking(source, language_name(source), parse_version(triton_version)), None)
+    missing = next(_lacking(ast.parse(source).body, language_name(source), parse_version(triton_version)), None)
     return missing and f"needs Triton {missing[1][0]}.{missing[1][1]} for {missing[0]}; this is {triton_version}"
 
 
 def _refuse_missing(module: cst.Module, template: Template, language: str, version: Version, text: str) -> None:
-    for name, since in _lacking(module.code, language, version):
+    for name, since in _lacking(trees(module), language, version):
         line = _line(template.source, name.rpartition(".")[2])
         raise TemplateError(
             f"{template.path}:{line}: {name} needs Triton {since[0]}.{since[1]}, but the rendering is for {text}; "
@@ -134,14 +155,15 @@ def _refuse_missing(module: cst.Module, template: Template, language: str, versi
         )
 
 
-def _lacking(source: str, language: str, version: Version) -> Iterator[tuple[str, Version]]:
-    for name, since in _needs(ast.parse(source), language):
+def _lacking(statements: Iterable[ast.stmt], language: str, version: Version) -> Iterator[tuple[str, Version]]:
+    for name, since in _needs(statements, language):
         if since > version and name not in _REWRITTEN:
             yield name, since
 
 
-def _needs(tree: ast.Module, language: str) -> Iterator[tuple[str, Version]]:
-    for node in ast.walk(tree):
+def _needs(statements: Iterable[ast.stmt], language: str) -> Iterator[tuple[str, Version]]:
+    # Level by level, as a walk over the whole goes: the first that is found is what is named.
+    for node in ast.walk(ast.Module([*statements], [])):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == language:
             if node.attr in SINCE:
                 yield f"tl.{node.attr}", SINCE[node.attr]

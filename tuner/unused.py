@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from tuner.fold import blank_lines, leading_lines, with_blank_lines, with_leading
+from tuner.statements import Statement, changed, each, kept
 
 _PURE_CALLS = frozenset({"arange", "cdiv", "constexpr", "full", "num_programs", "program_id", "zeros"})
 """Functions of ``triton.language``, of Gluon's and of ``triton`` without an effect."""
@@ -37,7 +38,23 @@ def prune_unused(tree: ast.Module, gone: frozenset[Scoped]) -> None:
 
 def remove_unused(module: cst.Module, gone: frozenset[Scoped]) -> cst.Module:
     """``module`` less ``gone``; itself where that is nothing."""
-    return module.visit(_Remove(gone)) if gone else module
+    if not gone:
+        return module
+
+    def without(statement: Statement) -> Statement:
+        if isinstance(statement, cst.SimpleStatementLine):
+            return statement  # the module's own block takes care of it
+        own = statement.name.value if isinstance(statement, cst.FunctionDef) else ""
+        concerned = frozenset(scoped for scoped in gone if scoped[0] == own)
+        return _without(statement, concerned) if concerned else statement
+
+    rest = each(module, without)
+    return _Remove(gone).leave_Module(rest, rest)
+
+
+@kept
+def _without(statement: Statement, gone: frozenset[Scoped]) -> Statement:
+    return changed(statement, _Remove(gone))
 
 
 def reads(tree: ast.Module) -> frozenset[Scoped]:
