@@ -159,3 +159,54 @@ def test_fp8_is_cast_as_torch_casts_it_and_saturates_and_keeps_a_nan(triton, tmp
     path.write_text(FP8)
     found = interpreted(f"import runpy; runpy.run_path({str(path)!r})", triton)
     assert all(found.values()), found
+
+
+REMAPPING = """
+import json
+import torch, triton, triton.language as tl
+from triton.runtime import interpreter
+from tuner.interpreter import repair_interpreter
+
+@triton.jit
+def _twice(x):
+    return x + x
+
+@triton.jit
+def kernel(x_ptr, FAIL: tl.constexpr):
+    lanes = tl.arange(0, 16)
+    x = _twice(_twice(tl.load(x_ptr + lanes)))
+    if FAIL:
+        x = x + tl.zeros([3], tl.float32)
+    tl.store(x_ptr + lanes, _twice(x))
+
+remaps = []
+remap = interpreter._patch_lang
+interpreter._patch_lang = lambda function: (remaps.append(1), remap(function))[1]
+def launched(fail=False):
+    del remaps[:]
+    arange, exp = tl.arange, tl.math.exp
+    x = torch.ones(16)
+    try:
+        kernel[(2,)](x, FAIL=fail)
+    except Exception as error:
+        assert fail, error
+    return len(remaps), x.tolist(), tl.arange is arange and tl.math.exp is exp
+before = launched()
+repair_interpreter()
+repair_interpreter()
+puts_back = hasattr(interpreter, "_LangPatchScope")
+print(json.dumps([puts_back, before, launched(), launched(True), launched()]))
+"""
+
+
+@TRITONS
+def test_the_language_is_remapped_once_a_launch_and_put_back_also_where_a_launch_fails(triton, tmp_path):
+    script = tmp_path / "remapping.py"  # the interpreter reads kernels from a file
+    script.write_text(REMAPPING)
+    puts_back, before, after, failed, again = interpreted(f"import runpy; runpy.run_path({str(script)!r})", triton)
+    assert before[1] == after[1] == again[1] == [64.0] * 16
+    assert before[0] > 1, "this Triton does it by itself, and needs no help"
+    if puts_back:
+        assert (after[0], again[0]) == (1, 1) and before[2] and after[2] and failed[2] and again[2]
+    else:  # it stays remapped for good, and nothing says when a launch is over
+        assert after[0] == again[0] == before[0]

@@ -8,13 +8,16 @@ integer; ``+ - * /``, comparisons, negation and ``tl.sum`` on bf16 values work o
 away from zero and wrap around beyond 448, where the hardware gives 448, and a NaN becomes 480 when it is widened.
 
 ``repair_bf16_dot`` makes all of these compute in fp32 and round once to nearest even. ``repair_interpreter`` does that,
-and lends the interpreter the additions through tensor descriptors, which it lacks (up to 3.9). Both change the
-interpreter of this process alone, and need ``TRITON_INTERPRET=1`` set before Triton is imported.
+lends the interpreter the additions through tensor descriptors, which it lacks (up to 3.9), and has it remap
+``triton.language`` once a launch, not at every call of a function in it, which took a quarter of its time. Both change
+the interpreter of this process alone, and need ``TRITON_INTERPRET=1`` set before Triton is imported.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -87,6 +90,7 @@ def repair_interpreter() -> None:
     """Make the interpreter compute right, and what the templates need. Raises as ``repair_bf16_dot``."""
     repair_bf16_dot()
     _lend_reductions(interpreter.InterpreterBuilder)
+    _remap_once()
 
 
 def repair_bf16_dot() -> None:
@@ -238,3 +242,38 @@ def _lend_reductions(builder: Any) -> None:
         return self.create_atomic_rmw(ir.ATOMIC_OP.FADD, places, value, mask, ir.MEM_SEMANTIC.RELAXED, None)
 
     builder.create_descriptor_reduce = create_descriptor_reduce
+
+
+def _remap_once() -> None:
+    """Have calls inside a launch leave ``triton.language`` as the launch has remapped it for them already."""
+    remap = getattr(interpreter, "_patch_lang", None)
+    if remap is None or hasattr(remap, _MARK):
+        return
+    remapped: set[Any] = set()  # what the launch that runs has remapped
+
+    def remap_where_it_is_not(function: Any) -> Any:
+        languages = _languages(function)
+        if remapped:
+            return interpreter._LangPatchScope() if languages <= remapped else remap(function)
+        scope = remap(function)
+        if scope is None or not languages:
+            return scope  # an old interpreter, which never says when a launch is over
+        restore = scope.restore
+
+        def over() -> None:
+            remapped.clear()
+            restore()
+
+        scope.restore = over
+        remapped.update(languages)
+        return scope
+
+    setattr(remap_where_it_is_not, _MARK, True)
+    interpreter._patch_lang = remap_where_it_is_not
+
+
+@lru_cache(maxsize=512)
+def _languages(function: Any) -> frozenset[Any]:
+    """What the interpreter remaps for ``function``: the modules of the language that its file names."""
+    named = [value for value in function.__globals__.values() if inspect.ismodule(value)]
+    return frozenset(value for value in named if value in (tl, tl.core))

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from tuner.interpreter import repair_bf16_dot
+from tuner.interpreter import repair_interpreter
 from tuner.loading import load_source
 from tuner.shipped import variants_dir
 
@@ -61,7 +61,7 @@ def run(template: str) -> bool:
 
 
 def main() -> None:
-    repair_bf16_dot()
+    repair_interpreter()
     for (template,) in json.load(sys.stdin):
         sys.stdout.write(json.dumps({"same": run(template)}) + "\n")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from tuner.interpreter import repair_bf16_dot
+from tuner.interpreter import repair_interpreter
 from tuner.loading import load_source
 from tuner.operators.tensors import TORCH_DTYPES
 from tuner.shipped import variants_dir
@@ -42,7 +42,7 @@ def run(template: str, dtype: str, rows: int, cols: int, k: int, arguments: dict
 
 
 def main() -> None:
-    repair_bf16_dot()
+    repair_interpreter()
     for case in json.load(sys.stdin):
         sys.stdout.write(json.dumps(run(*case)) + "\n")
 

@@ -17,7 +17,7 @@ import torch
 
 from tests.mutation.rewriting import Change, rewrite
 from tuner.comparison import Comparison, read_back
-from tuner.interpreter import repair_bf16_dot
+from tuner.interpreter import repair_interpreter
 from tuner.loading import load_source
 from tuner.operators import get
 from tuner.operators.tensors import empty
@@ -59,7 +59,7 @@ def run(name: str, shape: dict[str, int], dtype: str, arguments: dict[str, Any],
 
 
 def main() -> None:
-    repair_bf16_dot()
+    repair_interpreter()
     with tempfile.TemporaryDirectory() as folder:
         for case in json.load(sys.stdin):
             sys.stdout.write(json.dumps({"ratio": run(*case, Path(folder))}) + "\n")
