@@ -174,7 +174,7 @@ def _twice(x):
 @triton.jit
 def kernel(x_ptr, FAIL: tl.constexpr):
     lanes = tl.arange(0, 16)
-    x = _twice(_twice(tl.load(x_ptr + lanes)))
+    x = _twice(_twice(tl.load(x_ptr + lanes))) + tl.zeros_like(lanes)  # a function of Triton's own
     if FAIL:
         x = x + tl.zeros([3], tl.float32)
     tl.store(x_ptr + lanes, _twice(x))
@@ -205,8 +205,9 @@ def test_the_language_is_remapped_once_a_launch_and_put_back_also_where_a_launch
     script.write_text(REMAPPING)
     puts_back, before, after, failed, again = interpreted(f"import runpy; runpy.run_path({str(script)!r})", triton)
     assert before[1] == after[1] == again[1] == [64.0] * 16
-    assert before[0] > 1, "this Triton does it by itself, and needs no help"
+    assert before[0] > 2, "this Triton does it by itself, and needs no help"
     if puts_back:
-        assert (after[0], again[0]) == (1, 1) and before[2] and after[2] and failed[2] and again[2]
+        # Once for what the kernel names, once for what Triton's own functions do.
+        assert (after[0], again[0]) == (2, 2) and before[2] and after[2] and failed[2] and again[2]
     else:  # it stays remapped for good, and nothing says when a launch is over
         assert after[0] == again[0] == before[0]

@@ -253,11 +253,14 @@ def _remap_once() -> None:
 
     def remap_where_it_is_not(function: Any) -> Any:
         languages = _languages(function)
-        if remapped:
-            return interpreter._LangPatchScope() if languages <= remapped else remap(function)
+        if remapped and languages <= remapped:
+            return interpreter._LangPatchScope()
         scope = remap(function)
-        if scope is None or not languages:
-            return scope  # an old interpreter, which never says when a launch is over
+        if scope is None or remapped:
+            # An old interpreter, which never says when a launch is over; or a function of Triton's own inside one,
+            # which names another module of the language than the kernel does.
+            remapped.update(languages if remapped else ())
+            return scope
         restore = scope.restore
 
         def over() -> None:
