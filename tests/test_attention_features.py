@@ -33,13 +33,13 @@ def test_all_at_once_are_right_by_ordinary_loads():
     assert_right([("attention_fwd", SHAPE, "fp32", o, POINTER) for o in (FULL, CAUSAL)], 900)
 
 
-def test_values_of_a_dim_of_their_own_are_right_by_both_templates():
+def test_values_of_a_dim_of_their_own_are_right_by_both_templates_and_so_is_dropout():
     few = {"batch": 1, "heads": 2, "kv_heads": 1, "q_len": 40, "kv_len": 70}
     split, padded = ({**few, "head_dim": k, "v_head_dim": v} for k, v in ((40, 24), (24, 40)))
     small = "template=pointer,BLOCK_M=16,BLOCK_N=32,num_warps=1,num_stages=1"
     families = ("randn", "falling_far")
     given = [
-        ("attention_fwd", padded, "bf16", {"causal": True}, small, *families),
+        ("attention_fwd", padded, "bf16", {"causal": True, "dropout": 0.17}, small, *families),
         ("attention_fwd", split, "fp16", {}, f"{DESCRIPTOR},OVERLAP_QK=true", *families),
     ]
     assert_right(given, 400)
@@ -67,7 +67,7 @@ def test_without_features_a_rendering_has_no_trace_of_them(template):
         config: Config = next(c for c in space.plain() if c.template == template)
         return render(space.template(config), dict(config.switches), "3.9.0").source.lower()
 
-    assert not [word for word in WORDS if word in source({"causal": True})]
+    assert not [word for word in (*WORDS, "dropout", "philox", "v_dim", "rest") if word in source({"causal": True})]
     assert not [word for word in WORDS if word not in source(FULL)]
     # Each feature brings its own alone.
     alone = source({"sinks": True})

@@ -21,10 +21,10 @@ from tuner.shipped import variants_dir
 BATCH, HEADS, KV_HEADS, Q_LEN, KV_LEN, HEAD_DIM = 2, 4, 2, 37, 53, 32
 MARK = 77.0
 COMMON = {"IS_CAUSAL": True, "USE_EXP2": True, "TILE_ORDER": "descending", "DOT_PRECISION": "ieee", "num_warps": 4}
-FEATURES = dict.fromkeys(("WINDOW", "SOFTCAP", "SINKS", "ALIBI", "BIAS", "OWN_V_DIM", "SPLIT_DIM"), False)
+FEATURES = dict.fromkeys(("WINDOW", "SOFTCAP", "SINKS", "ALIBI", "BIAS", "OWN_V_DIM", "SPLIT_DIM", "FP8"), False)
 TILES = {"BLOCK_M": 16, "BLOCK_N": 16}
 OWN: dict[str, dict[str, Any]] = {
-    "pointer": {"num_stages": 2},
+    "pointer": {"num_stages": 2, "DROPOUT": False},
     "descriptor": {"PERSISTENT": True, "OVERLAP_QK": True, "KV_STAGES": 2, "NUM_PROGRAMS": 3},
 }
 

@@ -8,6 +8,7 @@ from tests.mutation import (
     attention_addresses,
     attention_biases,
     attention_bwd_mutants,
+    attention_dropouts,
     attention_heads,
     attention_loops,
     attention_masks,
@@ -66,6 +67,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *varlen_bugs.PLACES,
     *varlen_bugs.SEARCH,
     *attention_value_dims.VALUE_DIMS,
+    *attention_dropouts.DROPOUTS,
 )
 
 

@@ -30,6 +30,10 @@ element on its own:
   pv_u^2/3 P^2 V^2 + (P E)^2 V^2 + u_out^2/3 O^2 + (3 u W)^2 + eta_out^2 (c(N) u_a for 3 u where the accumulators are
   not fp32, and the term of fp8 products where that is more: truncation has one sign).
 
+* dropout, of weights that are multiplied by f, 0 or 1 / (1 - p), after the row's sum: P f for P in all terms of out but
+  Ebar and S, f |V| for |V| in that of eta_p, and 2 u |O| more (1 / (1 - p) as a number of fp32, and its product). The
+  log-sum-exp and its terms stay. Which are kept is exact: ``dropout``.
+
 A query that sees no key is exact: 0 and -inf. So is what is not finite: a NaN or +inf among a query's logits makes its
 whole row NaN, a logit of -inf takes its key away, and an infinite v makes its column infinite.
 """
@@ -45,6 +49,7 @@ import torch
 from tuner.numerics import EXPONENTIALS, FORMATS, FP8, product_sums, sum_terms
 from tuner.operators.attention_features import NONE, Features
 from tuner.operators.attention_logits import Terms
+from tuner.operators.dropout import kept
 from tuner.operators.lse_bound import lse_error, rescaling
 from tuner.operators.reference import BLOCK_ELEMENTS, OutputReference, Reference
 from tuner.precision import PrecisionProfile
@@ -132,7 +137,11 @@ def reference(
             bias = more["bias"]
             of_batch, of_head = batch % bias.shape[0], head % bias.shape[1]  # of an axis of 1 the only one
             added.append(bias[of_batch[:, None], of_head[:, None], rows].double())
-        return Terms(features.softcap, tuple(added), more["sinks"][head].double() if features.sinks else None)
+        stay = None
+        if features.dropout is not None:
+            stay = kept(more["dropout_seed"], batch, head, rows, kv_len, features.dropout) / (1.0 - features.dropout)
+        sink = more["sinks"][head].double() if features.sinks else None
+        return Terms(features.softcap, tuple(added), sink, None if stay is None else stay.double())
 
     has_nan = not all(bool(torch.isfinite(t).all()) for t in (q, k, v))
     keys = KeyValues(kv_len, taken, last, has_nan, first, terms, v.shape[3])
@@ -304,13 +313,18 @@ def _block(
     sum_error = sum_terms(kv_len + (sink is not None)) * u_a + rescaling(profile)
     l_u = p_u if profile.l_from_rounded_p else 0.0
 
+    if terms.kept is not None:
+        p, pe = p * terms.kept, pe * terms.kept
     out = p @ v
     w = p @ abs_v
     error = pe @ abs_v + out.abs() * (e_bar + l_u) + w * (pv_u + parts_u + 2 * sum_error)
     error = error + out.abs() * (2 * sum_error + 4 * _U + scales_u)
     if p_u:
-        seen = abs_v.sum(dim=-2, keepdim=True) if visible is None else visible.double() @ abs_v
+        counted = visible if terms.kept is None else terms.kept if visible is None else terms.kept * visible
+        seen = abs_v.sum(dim=-2, keepdim=True) if counted is None else counted.double() @ abs_v
         error = error + p_format.eta / profile.p_scale / total * seen
+    if terms.kept is not None:
+        error = error + 2 * _U * out.abs()
     out_bound = error + out_format.u * (out.abs() + error) + out_format.eta
     sums_u = max(parts_u, 3 * _U if profile.accumulator == "fp32" else sum_terms(kv_len) * u_a)
     variance = pv_u**2 / 3 * (p**2 @ v**2) + pe**2 @ v**2

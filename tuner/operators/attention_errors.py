@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import torch
 
 from tuner.operators.attention_features import NONE, Features
+from tuner.operators.dropout import kept
 from tuner.operators.online_errors import ACC_NOT_RESCALED, MAXIMUM_NOT_CARRIED, OF_TILES, WRONG_BASE, online
 
 SCALE_TOO_LARGE, SCALE_TOO_SMALL = "scale 1 + 2^-6", "scale 1 - 2^-6"
@@ -21,6 +22,9 @@ NO_SINK, SINK_IN_BASE_2, SINK_TWICE, OTHER_SINK = "no sink", "a sink in base 2",
 NO_SLOPE, SLOPE_UPWARDS, SLOPE_IN_BASE_2 = "no slope", "slopes upwards", "slopes in base 2"
 NO_BIAS, BIAS_IN_BASE_2, BIAS_OF_NEXT_ROW = "no bias", "a bias in base 2", "the bias of the query before"
 BIAS_SCALED, OTHER_BIAS = "a bias that is scaled", "another head's bias"
+NO_DROPOUT, UNSCALED_DROPOUT, DROPPED_FROM_SUM = "no dropout", "kept weights not scaled", "dropped weights not summed"
+KEPT_DROPPED, OTHER_MASK = "kept weights dropped", "another head's dropout"
+MASK_OF_TILE, MASK_OF_NEXT_ROW = "dropout counted in each tile", "the dropout of the query before"
 SLOPE_TOP_LEFT, OTHER_SLOPE = "slopes from the top left", "another head's slope"
 ZEROS, MEAN_OF_V, NEIGHBOURS_ROW, NEIGHBOURS_HEAD = "zeros", "the mean of v", "the query before", "another head's keys"
 _TELLING_CAP, _OVERFLOWING_CAP = 1.0e4, 60.0
@@ -60,6 +64,10 @@ def errors(sizes: dict[str, int], causal: bool, tile: int, features: Features = 
     if features.bias != "none":
         found += [NO_BIAS, BIAS_IN_BASE_2, BIAS_SCALED, *([BIAS_OF_NEXT_ROW] if q_len > 1 else [])]
         found += [OTHER_BIAS] if several and features.bias in ("heads", "both") else []
+    if features.dropout is not None:
+        found += [NO_DROPOUT, UNSCALED_DROPOUT, DROPPED_FROM_SUM, KEPT_DROPPED, *([OTHER_MASK] if several else [])]
+        found += [MASK_OF_TILE] if features.crosses(q_len, kv_len, tile) else []
+        found += [MASK_OF_NEXT_ROW] if q_len > 1 else []
     return (*found, *_of_windows(q_len, kv_len, causal, features))
 
 
@@ -124,7 +132,13 @@ def answer(
     if error == PHANTOM_KEY:  # loaded as 0 beyond the end, and not masked
         logits, values = (torch.nn.functional.pad(t, (0, 1)) for t in (logits, values.T))
         values = values.T
-    m, l, acc = online(logits, values, tile, error)  # noqa: E741
+    stay = None
+    if features.dropout is not None and error != NO_DROPOUT:
+        assert more is not None
+        stay = _kept(more["dropout_seed"], features.dropout, tile, error, logits)
+    if error == DROPPED_FROM_SUM and stay is not None:
+        logits = logits.masked_fill(stay == 0.0, -torch.inf)
+    m, l, acc = online(logits, values, tile, error, stay)  # noqa: E741
     assert acc is not None
     if features.sinks and error != NO_SINK:
         assert more is not None
@@ -145,3 +159,17 @@ def answer(
     if error == NEIGHBOURS_ROW:
         return out.roll(1, dims=0), lse
     return out, lse
+
+
+def _kept(seed: torch.Tensor, p: float, tile: int, error: str, logits: torch.Tensor) -> torch.Tensor:
+    """What the weights of ``logits`` [rows, keys] of the first head are multiplied by with ``error``, float64."""
+    rows, keys = logits.shape
+    zero = seed.new_zeros(1)
+    found = kept(seed, zero, zero + (error == OTHER_MASK), torch.arange(rows, device=seed.device)[None], keys, p)[0]
+    if error == MASK_OF_TILE:
+        found = found[:, torch.arange(keys, device=seed.device) % tile]
+    if error == MASK_OF_NEXT_ROW:
+        found = found.roll(1, dims=0)
+    if error == KEPT_DROPPED:
+        found = ~found
+    return found.double() / (1.0 if error == UNSCALED_DROPOUT else 1.0 - p)

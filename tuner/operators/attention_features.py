@@ -26,9 +26,18 @@ FEATURES = (
         choices=("none", "one", "heads", "batch", "both"),
         late=True,
     ),
+    Option(
+        "dropout",
+        "float",
+        None,
+        "the chance of each weight to go, others being scaled by 1 / (1 - dropout)",
+        zero_is_off=True,
+        below=1.0,
+        late=True,
+    ),
 )
 """The options of ``attention_fwd`` that are features."""
-FEATURE_TENSORS = ("sinks", "slopes", "bias")
+FEATURE_TENSORS = ("sinks", "slopes", "bias", "dropout_seed")
 """The tensors that some of them take."""
 
 
@@ -38,7 +47,7 @@ class Features:
 
     The place of query i is key i + kv_len - q_len. A causal attention has a ``right`` of 0. ``softcap``: what bounds
     the logits; None for nothing. ``sinks``, ``alibi``: whether each head has a sink, a slope. ``bias``: whose bias
-    differs, a word of the option.
+    differs, a word of the option. ``dropout``: the chance of a weight to go; None where all stay.
     """
 
     left: int | None = None
@@ -47,12 +56,13 @@ class Features:
     sinks: bool = False
     alibi: bool = False
     bias: str = "none"
+    dropout: float | None = None
 
     @classmethod
     def of(cls, settings: Mapping[str, Scalar]) -> Features:
         """Those of a problem with these options."""
         right = 0 if settings.get("causal", True) else settings.get("window_right")
-        softcap = settings.get("softcap")
+        softcap, dropout = settings.get("softcap"), settings.get("dropout")
         return cls(
             left=_count(settings.get("window_left")),
             right=_count(right),
@@ -60,12 +70,14 @@ class Features:
             sinks=bool(settings.get("sinks")),
             alibi=bool(settings.get("alibi")),
             bias=str(settings.get("bias", "none")),
+            dropout=None if dropout is None else float(dropout),
         )
 
     @property
     def tensors(self) -> tuple[str, ...]:
         """The names of the tensors that ``launch`` takes beside those of every attention."""
         there = {"sinks": self.sinks, "slopes": self.alibi, "bias": self.bias != "none"}
+        there["dropout_seed"] = self.dropout is not None
         return tuple(name for name in FEATURE_TENSORS if there[name])
 
     def bias_shape(self, sizes: Mapping[str, int]) -> tuple[int, int, int, int]:
@@ -81,12 +93,12 @@ class Features:
 
     def scalars(self, causal: bool) -> dict[str, float]:
         """The numbers that ``launch`` takes: a window's ends, -1 where there is none (where causal no right one); the
-        cap."""
+        cap; the chance of a weight to go."""
         found: dict[str, float] = {} if self.softcap is None else {"softcap": self.softcap}
         if self.windowed:
             ends = {"window_left": self.left} if causal else {"window_left": self.left, "window_right": self.right}
             found |= {name: -1 if end is None else end for name, end in ends.items()}
-        return found
+        return found if self.dropout is None else {**found, "dropout_p": self.dropout}
 
     def seen(self, query: int, q_len: int, kv_len: int) -> tuple[int, int]:
         """The first key that ``query`` sees and the one after its last; where it sees none they are no range."""
@@ -134,7 +146,8 @@ def small_features(
     """``settings`` for the small problem of this ``shape`` and number: its windows cut tiles, as the tuned one does.
 
     The first one has whole tiles inside its window, the others windows within a tile, of one key, and across two. With
-    ``same_binary`` a window's ends stay in the classes that Triton specialises on.
+    ``same_binary`` a window's ends stay in the classes that Triton specialises on. A dropout is as tuned, few, nearly
+    all, or so few that every weight stays.
     """
     tile, queries = tiles.get("kv_len", shape["kv_len"]), tiles.get("q_len", shape["q_len"])
     # Tiles of keys begin one key before, and end one key after those that all queries of a tile see.
@@ -144,6 +157,8 @@ def small_features(
     lefts = (max(whole, 0), max(1, tile // 3), 0, tile + tile // 2)
     rights = (tile, max(1, tile // 3), tile + tile // 2, 1)
     small = dict(settings)
+    if settings.get("dropout") is not None:
+        small["dropout"] = (settings["dropout"], 0.17, 1.0 - 2.0**-8, 2.0**-20)[place % 4]
     for name, ends in (("window_left", lefts), ("window_right", rights)):
         tuned = settings.get(name)
         if isinstance(tuned, int):

@@ -76,6 +76,9 @@ class AttentionForward(Operator):
     gains ``bias[batch or 0, head or 0, query, key]`` (finite or -inf, which takes the key away). With ``sinks`` a query
     of head h has one logit more, ``sinks[h]`` (finite or -inf), which has no value: it is part of the denominator and
     of the log-sum-exp. A query that sees no key gives 0 and a log-sum-exp of -inf, or of its sink.
+    With ``dropout`` each weight is 0 with that chance where it meets its value, and else divided by 1 - dropout; which
+    stay, a function of ``dropout_seed`` (int64 [1]) and of a weight's own place says (``operators.dropout``). The
+    denominator and the log-sum-exp are of all weights.
     Of fp8, q, k and v are in e4m3, each multiplied by its scale (``q_scale``, ``k_scale``, ``v_scale``: fp32 [1]), and
     the output and a bias are in bf16.
     A NaN or a logit of +inf that a query sees makes its row NaN; a logit of -inf takes its key away; keys that a query
@@ -93,7 +96,7 @@ class AttentionForward(Operator):
     derived_names = ("plain_attention",)
     dtypes: tuple[str, ...] = ALL_DTYPES
     reduced_axis = "kv_len"
-    tensor_names: tuple[str, ...] = ("q", "k", "v", *_SCALES, "sinks", "slopes", "bias", "out", "lse")
+    tensor_names: tuple[str, ...] = ("q", "k", "v", *_SCALES, *FEATURE_TENSORS, "out", "lse")
     full_size_families = ("randn", "needle")
     further_families: tuple[str, ...] = ("randn", "needle", EDGE, CAPPED, SINKING, STEEP, HOLES)
     generic_families = ("randn", "uniform")
@@ -133,6 +136,7 @@ class AttentionForward(Operator):
         keys = s["batch"] * s["kv_heads"] * seen
         features, numbers = Features.of(problem.settings), queries * itemsize("fp32")
         numbers += s["heads"] * (features.sinks + features.alibi) * itemsize("fp32")
+        numbers += 8 if features.dropout is not None else 0  # the seed
         if "bias" in features.tensors:
             batch, heads, *_ = features.bias_shape(s)
             numbers += batch * heads * features.pairs(s["q_len"], s["kv_len"]) * itemsize(output_dtype(problem.dtype))
@@ -194,12 +198,17 @@ class AttentionForward(Operator):
         return reference(q, k, v, scale, causal, profile, features=features, more=inputs)
 
     def variation(self, problem: Problem, device: str, seed: int) -> Variation:
-        """Sequences and groups of heads change places, and signs change along head_dim."""
+        """Sequences and groups of heads change places, and signs change along head_dim.
+
+        With dropout signs alone: which weights stay depends on their places.
+        """
         from tuner.operators.tensors import TORCH_DTYPES
-        from tuner.operators.variation import of_heads
+        from tuner.operators.variation import Variation, of_heads
 
         heads = of_heads(problem.sizes, TORCH_DTYPES[problem.dtype], device, seed)
         features = Features.of(problem.settings)
+        if features.dropout is not None:
+            return Variation({}, heads.signs)
         vectors = [name for name in features.tensors if name != "bias"]
         return heads.with_heads(
             vectors, {"bias": features.bias_shape(problem.sizes)[:2]} if features.bias != "none" else {}
@@ -227,6 +236,8 @@ class AttentionForward(Operator):
 
         s = problem.sizes
         features = Features.of(problem.settings)
+        if features.dropout is not None:
+            return None  # a row's kept weights have no known sum
         dead = features.dead(s["q_len"], s["kv_len"])
         logit_error = 0.0 if features.softcap is None else cap_error(features.softcap, profile)
         if features.alibi:

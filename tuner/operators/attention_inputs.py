@@ -116,6 +116,9 @@ def _drawn(problem: Problem, seed: int, device: str) -> dict[str, torch.Tensor]:
     drawn = {n: standard_normal(shape, _wide(problem), seed_of(n, seed), device) for n, shape in shapes.items()}
     features = Features.of(problem.settings)
     for name in features.tensors:
+        if name == "dropout_seed":
+            drawn[name] = torch.full((1,), seed_of(name, seed), dtype=torch.int64, device=device)
+            continue
         shape, dtype = (
             (features.bias_shape(s), output_dtype(problem.dtype)) if name == "bias" else ((s["heads"],), "fp32")
         )

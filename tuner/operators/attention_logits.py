@@ -39,12 +39,14 @@ class Terms:
     """What is done to the scaled products of some rows of n heads; nothing where nothing is given.
 
     ``softcap``: c above. ``added`` to the logits after it, one by one: float64 [n, rows, kv_len] each. ``sink``: of
-    each head, float64 [n].
+    each head, float64 [n]. ``kept``: what a weight is multiplied by where it meets its value, after the row's sum, 0 or
+    1 / (1 - dropout): float64 [n, rows, kv_len].
     """
 
     softcap: float | None = None
     added: tuple[torch.Tensor, ...] = ()
     sink: torch.Tensor | None = None
+    kept: torch.Tensor | None = None
 
     def applied(self, s: torch.Tensor, error: torch.Tensor, eps: float) -> Logits:
         """The logits of scaled products ``s``, which are off by ``error``; ``eps``: the error of the exponential."""

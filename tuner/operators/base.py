@@ -62,7 +62,8 @@ class Option:
     """One flag, number or word of a problem. ``kind`` is ``bool``, ``float`` (positive, or None), ``count`` (a whole
     number of at least 0, or None, for which -1 may be given too) or ``choice``.
 
-    ``zero_is_off``: 0 may be given to a ``float`` too, and stands for None. ``choices``: the words of a ``choice``, of
+    ``zero_is_off``: 0 may be given to a ``float`` too, and stands for None. ``below``: what a ``float`` must be less
+    than. ``choices``: the words of a ``choice``, of
     which ``default`` is one. ``late``: the operator had problems before it had the option. A problem that has its
     default leaves it out, so that it stays the problem that is stored.
     """
@@ -72,6 +73,7 @@ class Option:
     default: Scalar
     description: str
     zero_is_off: bool = False
+    below: float = math.inf
     choices: tuple[str, ...] = ()
     late: bool = False
 
@@ -217,9 +219,10 @@ class Operator(ABC):
             value = math.inf if given > 0 else -math.inf
         if option.zero_is_off and value == 0.0:
             return None
-        if 0.0 < value < math.inf:
+        if 0.0 < value < option.below:
             return value
-        wanted = "finite and at least 0 (off, as where it is left out)" if option.zero_is_off else "positive and finite"
+        end = "finite" if option.below == math.inf else f"below {option.below:g}"
+        wanted = f"{end} and at least 0 (off, as where it is left out)" if option.zero_is_off else f"positive and {end}"
         remedy = "" if option.zero_is_off else "; leave it out for its default"
         raise ProblemError(f"{self.name}: {option.name} must be {wanted}, but got {value!r}{remedy}")
 

@@ -26,12 +26,12 @@ _LN2 = math.log(2.0)
 
 
 def online(
-    logits: torch.Tensor, values: torch.Tensor | None, tile: int, error: str = ""
+    logits: torch.Tensor, values: torch.Tensor | None, tile: int, error: str = "", kept: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
     """m, l [rows, 1] and acc [rows, head_dim] (None without ``values``) of logits [rows, n] and values [n, head_dim].
 
-    All float64. ``error``: one of this module's names; empty (or a name it does not know) for the right ones. The tile
-    that is dropped or doubled is the middle one.
+    All float64. ``kept`` [rows, n]: what a weight is multiplied by in acc alone. ``error``: one of this module's names;
+    empty (or a name it does not know) for the right ones. The tile that is dropped or doubled is the middle one.
     """
     rows, n = logits.shape
     m = torch.full((rows, 1), -math.inf, dtype=torch.float64, device=logits.device)
@@ -51,7 +51,8 @@ def online(
             alpha = _fp32(((m - safe) * (_LN2 if error in (WRONG_BASE, ALPHA_IN_BASE_2) else 1.0)).exp())
             l = (l if error == L_NOT_RESCALED else l * alpha) + p.sum(dim=1, keepdim=True)  # noqa: E741
             if acc is not None and values is not None:
-                acc = (acc if error == ACC_NOT_RESCALED else acc * alpha) + p @ values[start : start + tile]
+                met = p if kept is None else p * kept[:, start : start + tile]
+                acc = (acc if error == ACC_NOT_RESCALED else acc * alpha) + met @ values[start : start + tile]
             m = m_new
     return m, l, acc
 

@@ -71,7 +71,7 @@ _ATTENTION = (
     logits = scale * (q.double() @ keys.transpose(2, 3))
 {features}    expected_lse = {lse}
     weights = torch.exp(logits - expected_lse.masked_fill(expected_lse.isneginf(), 0.0)[..., None])
-    expected = weights @ values
+{dropped}    expected = weights @ values
     tolerance = {relative!r} * (weights @ values.abs()) + {floor!r}
 """
     + ATTENTION_JUDGED
@@ -127,6 +127,7 @@ def attention_self_check(problem: Problem, scale: float) -> str:
             for name, line in _TENSORS.items()
             if name in features.tensors
         ),
+        dropped="" if features.dropout is None else _DROPPED.format(p=features.dropout),
         lse=_LSE_WITH_SINKS if features.sinks else "torch.logsumexp(logits, dim=-1)",
         relative=4 * u + 1e-5,
         floor=2 * out.eta + 1e-6,
@@ -138,7 +139,22 @@ _TENSORS = {
     "bias": "bias = torch.randn(1, {heads}, q_len, kv_len, device=device).to(q.dtype)",
     "sinks": "sinks = torch.randn(heads, device=device)",
     "slopes": "slopes = 0.5 ** (1.0 + torch.arange(heads, device=device) % 8)",
+    "dropout_seed": "dropout_seed = torch.tensor([0x123456789ABCDEF], device=device)",
 }
+_DROPPED = """\
+    # Which weights stay: 16 bits of Philox4x32-10 of (key // 8, query, head, batch 0), in integers below 2^63.
+    seed, threshold, word, half = int(dropout_seed), round({p!r} * 2**16), 0xFFFFFFFF, 0xFFFF
+    counter = [torch.arange(-(-kv_len // 8), device=device), torch.arange(q_len, device=device)[:, None],
+               torch.arange(heads, device=device)[:, None, None], torch.zeros_like(dropout_seed)]
+    for turn in range(10):
+        first, second = (seed + turn * 0x9E3779B9) & word, ((seed >> 32) + turn * 0xBB67AE85) & word
+        upper, lower = zip(*((f * (c >> 16), f * (c & half)) for f, c in zip((0xD2511F53, 0xCD9E8D57), counter[::2])))
+        high = [(u + (l >> 16)) >> 16 for u, l in zip(upper, lower)]
+        low = [(((u & half) << 16) + l) & word for u, l in zip(upper, lower)]
+        counter = [high[1] ^ counter[1] ^ first, low[1], high[0] ^ counter[3] ^ second, low[0]]
+    halves = torch.stack([part for c in counter for part in (c & half, c >> 16)], dim=-1).flatten(-2)
+    weights = weights * (halves[..., :kv_len] >= threshold) / (1.0 - {p!r})
+"""
 _LSE_WITH_SINKS = "torch.logaddexp(torch.logsumexp(logits, dim=-1), sinks.double()[:, None])"
 
 

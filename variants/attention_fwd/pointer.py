@@ -36,6 +36,20 @@ def _lowered(x, USE_EXP2: tl.constexpr):
 
 
 @triton.jit
+def _kept(seed, cutoff, batch, head, query, first_key, BLOCK_N: tl.constexpr):
+    """Which weights of a tile stay [BLOCK_M, BLOCK_N]: those whose 16 bits are at least ``cutoff``.
+
+    Of Philox4x32-10 with the key ``seed`` and the counter (key // 8, query, head, batch), the low half of word
+    (key % 8) // 2 for an even key and the high one for an odd key: the same in tiles of any size.
+    """
+    group = first_key // 8 + tl.arange(0, BLOCK_N // 8)
+    a, b, c, d = tl.philox(seed, group[None, :], query[:, None], head, batch)
+    low = tl.join(tl.join(a & 0xFFFF, c & 0xFFFF), tl.join(b & 0xFFFF, d & 0xFFFF))
+    high = tl.join(tl.join(a >> 16, c >> 16), tl.join(b >> 16, d >> 16))
+    return tl.join(low, high).reshape(query.shape[0], BLOCK_N) >= cutoff
+
+
+@triton.jit
 def _attend(
     acc,  # [BLOCK_M, HEAD_DIM_PADDED] fp32, unnormalised output
     l,  # [BLOCK_M] fp32, running sum
@@ -64,6 +78,7 @@ def _attend(
     OWN_V_DIM: tl.constexpr,
     SPLIT_DIM: tl.constexpr,
     FP8: tl.constexpr,
+    DROPOUT: tl.constexpr,
     first_seen=None,  # [BLOCK_M], the first key that each query sees, where WINDOW
     logit_scale=None,  # where the logits are more than scaled, and qk_scale is 1
     softcap=None,  # where SOFTCAP
@@ -75,6 +90,11 @@ def _attend(
     V_DIM_PADDED: tl.constexpr = None,
     q_rest=None,  # [BLOCK_M, REST_PADDED], where SPLIT_DIM: what q has from HEAD_DIM_PADDED on
     REST_PADDED: tl.constexpr = None,
+    seed=None,  # where DROPOUT, as the next ones: what decides which weights stay
+    cutoff=None,
+    batch=None,
+    head=None,
+    query=None,  # [BLOCK_M]
 ):
     """Take the keys from ``start`` to ``end`` into acc, l and m."""
     dim = tl.arange(0, HEAD_DIM_PADDED)[None, :]
@@ -146,6 +166,9 @@ def _attend(
             p = tl.exp(x)
             alpha = tl.exp(m - m_safe)
         l = l * alpha + tl.sum(p, axis=1)
+        if DROPOUT:
+            # After the row's sum, which is of all weights; those that stay are scaled in the end.
+            p = tl.where(_kept(seed, cutoff, batch, head, query, first_key, BLOCK_N=BLOCK_N), p, 0.0)
         acc = acc * alpha[:, None]
         if OWN_V_DIM:
             if MASKED:
@@ -216,6 +239,7 @@ def attention_fwd_kernel(
     OWN_V_DIM: tl.constexpr,
     SPLIT_DIM: tl.constexpr,
     FP8: tl.constexpr,
+    DROPOUT: tl.constexpr,
     window_left=None,  # where WINDOW: how many keys before its own place a query sees, and how many after it
     window_right=None,
     softcap=None,  # where SOFTCAP; then qk_scale is 2 / softcap times what it is elsewhere
@@ -225,6 +249,9 @@ def attention_fwd_kernel(
     bias_stride_batch=None,
     bias_stride_head=None,
     bias_stride_row=None,
+    dropout_seed_ptr=None,  # [1] int64, where DROPOUT
+    dropout_cutoff=None,  # of 2^16, how many numbers take a weight away
+    dropout_scale=None,  # of those that stay
     V_DIM: tl.constexpr = None,  # where OWN_V_DIM: elements of a value and of an output, which have HEAD_DIM elsewhere
     V_DIM_PADDED: tl.constexpr = None,
     REST_PADDED: tl.constexpr = None,  # where SPLIT_DIM: q and k are taken in parts of HEAD_DIM_PADDED and so many
@@ -269,6 +296,11 @@ def attention_fwd_kernel(
 
     # Bottom-right aligned: query i sees the keys up to i + kv_len - q_len.
     diagonal = kv_len - q_len
+    if DROPOUT:
+        seed = tl.load(dropout_seed_ptr)
+        # It comes as a number of fp32, on which nothing is specialised.
+        cutoff = (tl.zeros([1, 1], tl.float32) + dropout_cutoff).to(tl.uint32)
+        dropout_batch, dropout_head = batch.to(tl.int32), head.to(tl.int32)
     last_key = query + diagonal
     if ALIBI:
         place = last_key
@@ -324,6 +356,9 @@ def attention_fwd_kernel(
             ALIBI=ALIBI, slope=slope if ALIBI else None, place=place if ALIBI else None,
             BIAS=BIAS, bias_rows=bias_rows if BIAS else None, rows_inside=rows_inside if BIAS else None,
             OWN_V_DIM=OWN_V_DIM, V_DIM=V_DIM, V_DIM_PADDED=V_DIM_PADDED,
+            DROPOUT=DROPOUT, seed=seed if DROPOUT else None, cutoff=cutoff if DROPOUT else None,
+            batch=dropout_batch if DROPOUT else None, head=dropout_head if DROPOUT else None,
+            query=query if DROPOUT else None,
             SPLIT_DIM=SPLIT_DIM, q_rest=q_rest if SPLIT_DIM else None, REST_PADDED=REST_PADDED, FP8=FP8,
         )  # fmt: skip
     acc, l, m = _attend(
@@ -339,6 +374,9 @@ def attention_fwd_kernel(
         ALIBI=ALIBI, slope=slope if ALIBI else None, place=place if ALIBI else None,
         BIAS=BIAS, bias_rows=bias_rows if BIAS else None, rows_inside=rows_inside if BIAS else None,
         OWN_V_DIM=OWN_V_DIM, V_DIM=V_DIM, V_DIM_PADDED=V_DIM_PADDED,
+        DROPOUT=DROPOUT, seed=seed if DROPOUT else None, cutoff=cutoff if DROPOUT else None,
+        batch=dropout_batch if DROPOUT else None, head=dropout_head if DROPOUT else None,
+        query=query if DROPOUT else None,
         SPLIT_DIM=SPLIT_DIM, q_rest=q_rest if SPLIT_DIM else None, REST_PADDED=REST_PADDED, FP8=FP8,
     )  # fmt: skip
     acc, l, m = _attend(
@@ -352,11 +390,16 @@ def attention_fwd_kernel(
         ALIBI=ALIBI, slope=slope if ALIBI else None, place=place if ALIBI else None,
         BIAS=BIAS, bias_rows=bias_rows if BIAS else None, rows_inside=rows_inside if BIAS else None,
         OWN_V_DIM=OWN_V_DIM, V_DIM=V_DIM, V_DIM_PADDED=V_DIM_PADDED,
+        DROPOUT=DROPOUT, seed=seed if DROPOUT else None, cutoff=cutoff if DROPOUT else None,
+        batch=dropout_batch if DROPOUT else None, head=dropout_head if DROPOUT else None,
+        query=query if DROPOUT else None,
         SPLIT_DIM=SPLIT_DIM, q_rest=q_rest if SPLIT_DIM else None, REST_PADDED=REST_PADDED, FP8=FP8,
     )  # fmt: skip
 
     # Only a query without any visible key has l = 0: its output is 0 and its log-sum-exp -inf.
     l_safe = tl.where(l == 0.0, 1.0, l)
+    if DROPOUT:
+        acc = acc * dropout_scale
     if FP8:
         out = (acc / l_safe[:, None] * tl.load(v_scale_ptr)).to(out_ptr.dtype.element_ty)
     else:
@@ -392,6 +435,8 @@ def launch(
     sinks=None,  # [heads], contiguous, where SINKS: a logit that joins the sum of exponentials, and the log-sum-exp
     slopes=None,  # [heads], contiguous, where ALIBI: a logit loses slope times the distance of its key from the place
     bias=None,  # [batch or 1, heads or 1, q_len, kv_len], unit stride along kv_len, where BIAS: added to the logits
+    dropout_p=None,  # where DROPOUT: the chance of each weight to go, from 0 to below 1
+    dropout_seed=None,  # [1] int64: which ones do, with their batch, head, query and key alone (see _kept)
     q_scale=None,  # [1] fp32, where FP8, as the next two: q, k and v are multiplied by their scales
     k_scale=None,
     v_scale=None,
@@ -408,6 +453,7 @@ def launch(
     BIAS,
     OWN_V_DIM,
     SPLIT_DIM,
+    DROPOUT,
     FP8,
     BLOCK_M,
     BLOCK_N,
@@ -427,6 +473,8 @@ def launch(
     if SPLIT_DIM:
         # The largest power of two below head_dim, and what remains: less of a tile is padding.
         whole = triton.next_power_of_2(head_dim) // 2
+    if DROPOUT and not 0.0 <= dropout_p < 1.0:
+        raise ValueError(f"dropout_p must be at least 0 and below 1, but got {dropout_p}")
     tiles_m = triton.cdiv(q_len, BLOCK_M)
     attention_fwd_kernel[(tiles_m * batch * heads,)](
         q,
@@ -475,6 +523,10 @@ def launch(
         V_DIM_PADDED=triton.next_power_of_2(v.shape[3]) if OWN_V_DIM else None,
         SPLIT_DIM=SPLIT_DIM,
         REST_PADDED=max(16, triton.next_power_of_2(head_dim - whole)) if SPLIT_DIM else None,
+        DROPOUT=DROPOUT,
+        dropout_seed_ptr=dropout_seed if DROPOUT else None,
+        dropout_cutoff=float(round(dropout_p * 65536)) if DROPOUT else None,
+        dropout_scale=1.0 / (1.0 - dropout_p) if DROPOUT else None,
         BIAS=BIAS,
         bias_ptr=bias if BIAS else None,
         bias_stride_batch=(bias.stride(0) if bias.shape[0] == batch else 0) if BIAS else None,
