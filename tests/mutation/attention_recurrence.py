@@ -8,7 +8,8 @@ from tests.mutation.rewriting import Change
 
 def carried(*names: str) -> tuple[Change, ...]:
     """The states ``names`` of a persistent program are set up once, and go on from one query tile to the next."""
-    first = {"m": FIRST_M, "l": FIRST_L, "acc": "tl.zeros([BLOCK_M, HEAD_DIM], tl.float32)"}
+    zeros = "tl.zeros([BLOCK_M, V_DIM_PADDED if OWN_V_DIM else HEAD_DIM], tl.float32)"
+    first = {"m": FIRST_M, "l": FIRST_L, "acc": zeros}
     state = ", ".join(names)
     return (
         *(Change(f"{name} = {first[name]}", "", function="_one_tile") for name in names),

@@ -8,7 +8,6 @@ from tests.mutation import (
     attention_addresses,
     attention_biases,
     attention_bwd_mutants,
-    attention_dropouts,
     attention_heads,
     attention_loops,
     attention_masks,
@@ -20,6 +19,7 @@ from tests.mutation import (
     cross_entropy_bwd_mutants,
     cross_entropy_mutants,
     decode_bugs,
+    fp8_bugs,
     large_tensors,
     log_softmax_mutants,
     sizes_and_strides,
@@ -32,6 +32,7 @@ from tests.mutation import (
     varlen_bugs,
 )
 from tests.mutation.mutant import Mutant, Run
+from tuner.numerics import FP8
 
 MUTANTS: tuple[Mutant, ...] = (
     *softmax_recurrence.RECURRENCE,
@@ -67,7 +68,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *varlen_bugs.PLACES,
     *varlen_bugs.SEARCH,
     *attention_value_dims.VALUE_DIMS,
-    *attention_dropouts.DROPOUTS,
+    *fp8_bugs.BUGS,
 )
 
 
@@ -76,11 +77,11 @@ def runs(every_dtype: bool) -> tuple[Run, ...]:
 
     Without ``every_dtype`` in its first dtype and on the one of its templates that its name picks; the classics on all
     of them, on the first in the other dtypes too. Of a feature's mutants, which have options or values of their own
-    dim, every third one. An equivalent mutant, which passes the whole check, runs on its first template alone, where
-    that is picked.
+    dim, and of those of fp8, every third one. An equivalent mutant, which passes the whole check, runs on its first
+    template alone, where that is picked.
     """
     found = []
-    features = [mutant for mutant in MUTANTS if mutant.options or "v_head_dim" in mutant.shape]
+    features = [m for m in MUTANTS if m.options or "v_head_dim" in m.shape or m.dtypes == (FP8,)]
     of_features = [mutant.name for mutant in features if not mutant.equivalent]
     for mutant in MUTANTS:
         named = zlib.crc32(mutant.name.encode()) % len(mutant.changes)
