@@ -15,6 +15,16 @@ ATTENTION = [
     (16, 32, 1024, 128, True),
     (1, 32, 16384, 128, True),
 ]
+# batch, heads, length, head_dim, v_head_dim, causal, dropout
+ATTENTION_FEATURES = [
+    (1, 128, 4096, 192, 128, True, 0.0),
+    (4, 32, 4096, 192, 128, True, 0.0),
+    (4, 32, 4096, 192, 128, False, 0.0),
+    (4, 32, 4096, 128, 64, True, 0.0),
+    (4, 32, 4096, 128, 128, True, 0.17),
+    (4, 32, 4096, 64, 64, True, 0.17),
+    (4, 32, 4096, 128, 128, False, 0.17),
+]
 # batch, kv_len, page_size (0: not in pages); 32 query and 8 key/value heads of 128
 DECODE = [(batch, kv_len, 0) for batch in (1, 8, 64) for kv_len in (4096, 32768, 131072)]
 DECODE += [(64, 4096, 16), (8, 32768, 64)]
@@ -52,6 +62,21 @@ def attention_problem(batch: int, heads: int, length: int, head_dim: int, causal
     """Self-attention."""
     shape = {"batch": batch, "heads": heads, "q_len": length, "head_dim": head_dim}
     return tuner.make_problem("attention_fwd", shape, dtype, {"causal": causal})
+
+
+def attention_features_problem(
+    batch: int,
+    heads: int,
+    length: int,
+    head_dim: int,
+    v_head_dim: int,
+    causal: bool,
+    dropout: float,
+    dtype: str = "bf16",
+) -> Problem:
+    """Self-attention whose values may have a head_dim of their own, and whose weights may be dropped."""
+    shape = {"batch": batch, "heads": heads, "q_len": length, "head_dim": head_dim, "v_head_dim": v_head_dim}
+    return tuner.make_problem("attention_fwd", shape, dtype, {"causal": causal, "dropout": dropout})
 
 
 def attention_bwd_problem(
