@@ -160,3 +160,10 @@ def test_a_files_self_check_knows_which_weights_stay(tmp_path, monkeypatch):
     check = OPERATOR.self_check(OPERATOR.problem(SHAPE, "fp16", {"dropout": 0.3, "causal": True}))
     done = run(tmp_path, source.replace(last, drop) + check)
     assert done.returncode == 0 and ": OK" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("device", ["a100", "rtx4090", "h200", "mi300x"])
+def test_there_are_configs_on_every_device(device):
+    for head_dim, dtype in ((16, "bf16"), (72, "fp16"), (128, "bf16"), (256, "fp32")):
+        problem = OPERATOR.problem({**SHAPE, "q_len": 3000, "head_dim": head_dim}, dtype, {"dropout": 0.5})
+        assert [c.template for c in load_space("attention_fwd").bind(problem, target(device)).plain()] == ["pointer"]
