@@ -1,5 +1,5 @@
-"""All features of attention_fwd at once, in both templates: right in the interpreter, compiled for a GPU, and no trace
-of them where a problem has none."""
+"""All features of attention_fwd at once, and values of their own head_dim, in both templates: right in the interpreter,
+compiled for a GPU, and no trace of them where a problem has none."""
 
 from __future__ import annotations
 
@@ -17,32 +17,29 @@ from tuner.targets import target
 SHAPE = {"batch": 2, "heads": 4, "kv_heads": 2, "q_len": 150, "kv_len": 300, "head_dim": 24}
 CAUSAL = {"causal": True, "window_left": 150, "softcap": 20.0, "sinks": True, "alibi": True, "bias": "both"}
 FULL = {"window_left": 150, "window_right": 50, "softcap": 20.0, "sinks": True, "alibi": True, "bias": "heads"}
+DROPPED = {**CAUSAL, "dropout": 0.17}
+OWN = {"head_dim": 40, "v_head_dim": 24}
 POINTER = "template=pointer,BLOCK_M=64,BLOCK_N=64,num_warps=4"
 DESCRIPTOR = "template=descriptor,BLOCK_M=64,BLOCK_N=64,KV_STAGES=2,num_warps=4"
 WORDS = ("window", "first_seen", "softcap", "capped", "logit_scale", "sink", "slope", "place", "bias")
 
 
 def test_all_at_once_are_right_by_tensor_descriptors():
-    many = {**SHAPE, "batch": 16, "head_dim": 32}
+    many = {**SHAPE, **OWN, "batch": 16}
     text = f"{DESCRIPTOR},PERSISTENT=true,OVERLAP_QK=true,USE_EXP2=false"
     assert_right([("attention_fwd", many, "fp16", FULL, text, "randn", "very_negative")], 400)
 
 
 @pytest.mark.slow
 def test_all_at_once_are_right_by_ordinary_loads():
-    assert_right([("attention_fwd", SHAPE, "fp32", o, POINTER) for o in (FULL, CAUSAL)], 900)
+    assert_right([("attention_fwd", {**SHAPE, **OWN}, "fp32", o, POINTER) for o in (FULL, DROPPED)], 900)
 
 
-def test_values_of_a_dim_of_their_own_are_right_by_both_templates_and_so_is_dropout():
-    few = {"batch": 1, "heads": 2, "kv_heads": 1, "q_len": 40, "kv_len": 70}
-    split, padded = ({**few, "head_dim": k, "v_head_dim": v} for k, v in ((40, 24), (24, 40)))
-    small = "template=pointer,BLOCK_M=16,BLOCK_N=32,num_warps=1,num_stages=1"
-    families = ("randn", "falling_far")
-    given = [
-        ("attention_fwd", padded, "bf16", {"causal": True, "dropout": 0.17}, small, *families),
-        ("attention_fwd", split, "fp16", {}, f"{DESCRIPTOR},OVERLAP_QK=true", *families),
-    ]
-    assert_right(given, 400)
+def test_dropout_of_values_of_their_own_dim_is_right():
+    few = {"batch": 1, "heads": 2, "kv_heads": 1, "q_len": 40, "kv_len": 70, "head_dim": 24, "v_head_dim": 40}
+    text = "template=pointer,BLOCK_M=16,BLOCK_N=32,num_warps=1,num_stages=1"
+    options = {"causal": True, "dropout": 0.17}
+    assert_right([("attention_fwd", few, "bf16", options, text, "randn", "falling_far")], 400)
 
 
 def test_all_at_once_compile_and_fit(tmp_path):
@@ -50,9 +47,8 @@ def test_all_at_once_compile_and_fit(tmp_path):
     shape = {"batch": 4, "heads": 32, "q_len": 4096, "head_dim": 128}
     own = {**shape, "head_dim": 192, "v_head_dim": 128}
     given = [
-        ("attention_fwd", own, "bf16", {"causal": True}, "template=descriptor", "h200"),
-        ("attention_fwd", shape, "bf16", CAUSAL, "template=pointer", "h200"),
-        ("attention_fwd", shape, "bf16", FULL, "template=descriptor,OVERLAP_QK=true", "h200"),
+        ("attention_fwd", shape, "bf16", DROPPED, "template=pointer", "h200"),
+        ("attention_fwd", own, "bf16", FULL, "template=descriptor,OVERLAP_QK=true", "h200"),
     ]
     for answer in run("compile_variants.py", given, 400, TRITON_CACHE_DIR=str(tmp_path), TRITON_INTERPRET="0"):
         assert answer["shared_bytes"] <= answer["limit"]
