@@ -7,11 +7,11 @@ rounding to the output's format, one of the weights for attention, 1e-5 for all 
 
 from __future__ import annotations
 
-from tuner.numerics import FORMATS
+from tuner.numerics import FORMATS, FP8, output_dtype, product_sums
 from tuner.operators.attention_features import Features
 from tuner.problem import Problem
 
-TORCH_NAMES = {"fp32": "torch.float32", "fp16": "torch.float16", "bf16": "torch.bfloat16"}
+TORCH_NAMES = {"fp32": "torch.float32", "fp16": "torch.float16", "bf16": "torch.bfloat16", "fp8": "torch.float8_e4m3fn"}
 _MOST_ELEMENTS = 2**22
 _MOST_ROWS, _MOST_LENGTH = 64, 2048
 
@@ -40,7 +40,8 @@ _SOFTMAX = """if __name__ == "__main__":
     sys.exit(0 if right or not judged else 1)
 """
 
-# How attention's output and log-sum-exp are judged, from `expected`, `tolerance` and `expected_lse`.
+# How attention's output and log-sum-exp are judged, from `expected`, `tolerance` and `expected_lse`; not of the dtype
+# `unjudged`, called `it`, in the interpreter.
 ATTENTION_JUDGED = """\
     error = (out.double() - expected).abs()
     lse_error = torch.where(expected_lse == lse, 0.0, (lse.double() - expected_lse).abs())
@@ -48,8 +49,8 @@ ATTENTION_JUDGED = """\
     worst = int((error / tolerance).nan_to_num(nan=float("inf")).argmax())
     right = bool((error <= tolerance).all()) and bool((lse_error <= lse_tolerance).all())
     # Triton's interpreter truncates to bf16 and multiplies its bits: there, an error in bf16 says nothing.
-    judged = os.environ.get("TRITON_INTERPRET") != "1" or q.dtype != torch.bfloat16
-    verdict = ("OK" if right else "WRONG") if judged else "not judged: bf16 needs a GPU, the interpreter gets it wrong"
+    judged = os.environ.get("TRITON_INTERPRET") != "1" or q.dtype != {unjudged}
+    verdict = ("OK" if right else "WRONG") if judged else "not judged: {it} needs a GPU, the interpreter gets it wrong"
 """
 _ATTENTION = (
     """if __name__ == "__main__":
@@ -105,10 +106,21 @@ def attention_self_check(problem: Problem, scale: float) -> str:
     """
     s, features = problem.sizes, Features.of(problem.settings)
     numbers = features.scalars(bool(problem.settings["causal"]))
-    out = FORMATS[problem.dtype]
+    out, fp8 = FORMATS[output_dtype(problem.dtype)], problem.dtype == FP8
     kv_heads = min(s["kv_heads"], 2)
     # fp32 products may be taken in tf32, which the file's header declares.
-    u = FORMATS["tf32"].u if problem.dtype == "fp32" else out.u
+    u = FORMATS["tf32" if problem.dtype == "fp32" else problem.dtype].u
+    scales = _SCALES if fp8 else ()
+    words = {
+        "heads": "heads" if features.bias in ("heads", "both") else 1,
+        "of": "torch.bfloat16" if fp8 else "q.dtype",
+    }
+    made = (line.format(**words) for name, line in _TENSORS.items() if name in features.tensors)
+    like_out = "q.new_empty(batch, heads, q_len, v.shape[3])" if "v_head_dim" in s else "q"
+    if problem.dtype == "fp32":
+        lse_tolerance = 4 * FORMATS["tf32"].u
+    else:
+        lse_tolerance = product_sums("8bit", s["head_dim"], 0.0) if fp8 else 1e-4
     return _ATTENTION.format(
         batch=1,
         heads=kv_heads * (s["heads"] // s["kv_heads"]),
@@ -117,26 +129,33 @@ def attention_self_check(problem: Problem, scale: float) -> str:
         kv_len=shortened(s["kv_len"]),
         head_dim=s["head_dim"],
         value_dim=s.get("v_head_dim", "head_dim"),
-        like_out="q.new_empty(batch, heads, q_len, v.shape[3])" if "v_head_dim" in s else "q",
+        like_out="q.new_empty(batch, heads, q_len, v.shape[3], dtype=torch.bfloat16)" if fp8 else like_out,
         scale=scale,
         dtype=TORCH_NAMES[problem.dtype],
-        features="".join(f"    {line}\n" for line in _logits(features)),
-        given="".join(f"{name}={value}, " for name, value in (numbers | {n: n for n in features.tensors}).items()),
-        tensors="".join(
-            f"    {line.format(heads='heads' if features.bias in ('heads', 'both') else 1)}\n"
-            for name, line in _TENSORS.items()
-            if name in features.tensors
+        features="".join(f"    {line}\n" for line in (*(_SCALED if fp8 else ()), *_logits(features))),
+        given="".join(
+            f"{n}={value}, " for n, value in (numbers | {n: n for n in (*scales, *features.tensors)}).items()
         ),
+        tensors="".join(f"    {line}\n" for line in (*(_QUANTISED if fp8 else ()), *made)),
         dropped="" if features.dropout is None else _DROPPED.format(p=features.dropout),
         lse=_LSE_WITH_SINKS if features.sinks else "torch.logsumexp(logits, dim=-1)",
-        relative=4 * u + 1e-5,
+        relative=(2 if fp8 else 4) * u + 1e-5,
         floor=2 * out.eta + 1e-6,
-        lse_tolerance=4 * FORMATS["tf32"].u if problem.dtype == "fp32" else 1e-4,
+        lse_tolerance=lse_tolerance,
+        unjudged=TORCH_NAMES["fp8" if fp8 else "bf16"],
+        it="fp8" if fp8 else "bf16",
     )
 
 
+_SCALES = ("q_scale", "k_scale", "v_scale")
+# Of fp8. With values of one sign the output is not small beside what the weights' rounding may do to it.
+_QUANTISED = (
+    "v = (v.float() + 2.0).to(v.dtype)",
+    "q_scale, k_scale, v_scale = (torch.full((1,), x, device=device) for x in (0.5, 0.75, 1.25))",
+)
+_SCALED = ("logits = logits * (q_scale.double() * k_scale.double())", "values = values * v_scale.double()")
 _TENSORS = {
-    "bias": "bias = torch.randn(1, {heads}, q_len, kv_len, device=device).to(q.dtype)",
+    "bias": "bias = torch.randn(1, {heads}, q_len, kv_len, device=device).to({of})",
     "sinks": "sinks = torch.randn(heads, device=device)",
     "slopes": "slopes = 0.5 ** (1.0 + torch.arange(heads, device=device) % 8)",
     "dropout_seed": "dropout_seed = torch.tensor([0x123456789ABCDEF], device=device)",

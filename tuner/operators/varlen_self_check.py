@@ -85,6 +85,8 @@ def varlen_self_check(problem: Problem, scale: float) -> str:
         lengths=lengths,
         scale=scale,
         dtype=TORCH_NAMES[problem.dtype],
+        unjudged=TORCH_NAMES["bf16"],
+        it="bf16",
         causal=bool(problem.settings["causal"]),
         relative=4 * out.u + 1e-5,
         floor=2 * out.eta + 1e-6,
