@@ -85,11 +85,13 @@ def verdict(launch: Any) -> list[Any]:
     return [report.passed, report.reason]
 
 
-def shipped(operator: str, shape: dict[str, int], folder: Path, times: int = 1) -> list[CheckReport]:
+def shipped(
+    operator: str, shape: dict[str, int], folder: Path, times: int = 1, options: dict[str, Any] | None = None
+) -> list[CheckReport]:
     """The check of the plain configs of an operator, made ``times`` times."""
     device = current_device()
     assert device is not None
-    problem = get(operator).problem(shape, "bf16")
+    problem = get(operator).problem(shape, "bf16", options)
     bound = load_space(operator).bind(problem, device)
     desk = GpuDesk(problem, device, 0)
     reports = []
@@ -124,6 +126,12 @@ def main(what: str, folder: Path) -> Any:
         reports = shipped("softmax", {"rows": 70_000, "cols": 32_768}, folder)
         return [[r.passed, r.reason, r.families[-1].problem] for r in reports]
     shape = {"batch": 4, "heads": 32, "q_len": 4096, "head_dim": 128}
+    if what == "features":  # values of their own head_dim, in one part and in two, padded and not; dropout
+        dims = ((192, 128), (128, 64), (80, 96))
+        own = [({**shape, "head_dim": k, "v_head_dim": v}, {"causal": True}) for k, v in dims]
+        given = [*own, (shape, {"causal": True, "dropout": 0.17}), (shape, {"dropout": 1.0 - 2.0**-8})]
+        reports = [r for sizes, options in given for r in shipped("attention_fwd", sizes, folder, options=options)]
+        return [[r.passed, r.reason, r.families[-1].problem] for r in reports]
     name = torch.cuda.get_device_name()
     return [name, [[r.passed, r.reason, r.seconds] for r in shipped("attention_fwd", shape, folder, times=3)]]
 

@@ -61,6 +61,12 @@ def test_the_check_of_one_candidate_is_cheap_once_the_references_are_there(tmp_p
         assert min(warm) < MOST_SECONDS
 
 
+def test_attention_is_right_with_values_of_their_own_dim_and_with_dropout(tmp_path: Path) -> None:
+    reports = run("features", tmp_path)
+    assert len(reports) >= 5
+    assert [(reason, where) for passed, reason, where in reports if not passed] == []
+
+
 def test_templates_are_right_beyond_two_to_the_31_elements(tmp_path: Path) -> None:
     reports = run("large", tmp_path)
     assert reports
