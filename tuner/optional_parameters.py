@@ -7,7 +7,7 @@ parameter goes what the file's own calls pass for it, which must be by keyword.
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import libcst as cst
 
@@ -26,12 +26,17 @@ def unread(tree: ast.Module, read_before: Names) -> Names:
         for function in _functions(tree)
         if (names := (_optional(function) & read_before.get(function.name, frozenset())) - _read(function))
     }
-    for name in [name for name in gone if _is_referred_to(tree, name)]:
-        del gone[name]
-    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+    if not gone:
+        return {}
+    nodes = list(ast.walk(tree))
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    for name in _referred_to(nodes, calls):
+        gone.pop(name, None)
+    definitions = {function.name: function for function in _functions(tree)}
+    for call in calls:
         callee = callee_name(call.func)
         if callee in gone:
-            gone[callee] -= _hidden(call, next(f for f in _functions(tree) if f.name == callee))
+            gone[callee] -= _hidden(call, definitions[callee])
     return {function: names for function, names in gone.items() if names}
 
 
@@ -90,16 +95,15 @@ def _read(function: ast.FunctionDef) -> frozenset[str]:
     return frozenset(node.id for node in body if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
 
 
-def _is_referred_to(tree: ast.Module, function: str) -> bool:
-    """Whether ``function`` is used other than in calls by its name, so that not every call of it is known."""
+def _referred_to(nodes: Sequence[ast.AST], calls: Sequence[ast.Call]) -> set[str]:
+    """What is used other than in calls by its name, so that not every call of it is known."""
     called = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call):
-            target: ast.expr = node.func
-            while isinstance(target, ast.Subscript):
-                target = target.value
-            called.add(id(target))
-    return any(isinstance(n, ast.Name) and n.id == function and id(n) not in called for n in ast.walk(tree))
+    for call in calls:
+        target: ast.expr = call.func
+        while isinstance(target, ast.Subscript):
+            target = target.value
+        called.add(id(target))
+    return {node.id for node in nodes if isinstance(node, ast.Name) and id(node) not in called}
 
 
 def _hidden(call: ast.Call, function: ast.FunctionDef) -> set[str]:

@@ -11,7 +11,7 @@ import ast
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import libcst as cst
@@ -43,12 +43,22 @@ class Change:
 def rewrite(source: str, changes: Sequence[Change]) -> str:
     """``source`` after all ``changes``, one after the other. Raises ``NotFoundError`` for one that changes nothing."""
     for change in changes:
-        module = cst.parse_module(source)
+        module = _parsed(source)
         rewritten = _at_start(module, change) if not change.old else _replaced(module, change)
-        if ast.dump(ast.parse(rewritten)) == ast.dump(ast.parse(source)):
+        if _meaning(rewritten) == _meaning(source):
             raise NotFoundError(f"{change.old!r} -> {change.new!r} leaves the source as it is")
         source = rewritten
     return source
+
+
+@lru_cache(maxsize=4)  # a template has its bugs one after the other
+def _parsed(source: str) -> cst.Module:
+    return cst.parse_module(source)
+
+
+@lru_cache(maxsize=4)
+def _meaning(source: str) -> str:
+    return ast.dump(ast.parse(source))
 
 
 def _at_start(module: cst.Module, change: Change) -> str:

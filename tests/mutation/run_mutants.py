@@ -114,13 +114,16 @@ def outcome(prepared: Prepared, state: WorkerState) -> dict[str, Any]:
 
 
 def fallen_on(prepared: Prepared, state: WorkerState, families: Sequence[str]) -> dict[str, Any]:
-    """By family, on how many problems it rejects the mutant; each is run on its own."""
+    """By family, on how many problems it rejects the mutant; each is run on its own.
+
+    Where ``families`` are named, whether each rejects it: the rest of a family is not run once one problem has.
+    """
     candidate, operator = prepared.candidate, get(prepared.problem.operator)
     cache = state.keep("references", ReferenceCache)
     checks = plan(operator, prepared.problem, candidate.tiles, candidate.max_tiles, candidate.profile, full_size=False)
     fell: dict[str, int] = {}
     for planned in checks.checks:
-        if families and planned.family not in families:
+        if families and (planned.family not in families or fell.get(planned.family)):
             continue
         report = check(candidate.launch(few_programs=True), operator, CheckPlan((planned,)), "cpu", _SEED, cache)
         fell[planned.family] = fell.get(planned.family, 0) + (not report.passed)

@@ -23,7 +23,8 @@ class Answer:
     """What the check said of one run.
 
     ``passed``, ``family``, ``problem`` and ``reason`` are of the check itself, which stops at the first family that
-    fails. ``fell`` is there where families were asked for: on how many of its problems each rejects the mutant.
+    fails. ``fell`` is there where families were asked for: on how many of its problems each rejects the mutant, 1 at
+    most where families were named.
     """
 
     key: str
