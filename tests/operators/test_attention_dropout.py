@@ -116,6 +116,13 @@ def test_every_family_has_a_seed_of_its_own_and_small_problems_other_chances():
     assert {p.settings["dropout"] for p in small} == {0.4, 0.17, 1.0 - 2.0**-8, 2.0**-20}
 
 
+def test_a_v_is_so_small_that_what_stays_of_it_is_a_number_of_the_format():
+    for p, largest in ((0.17, 100.0), (1.0 - 2.0**-12, 100.0 / 16)):
+        problem = OPERATOR.problem(SHAPE, "fp16", {"dropout": p})
+        v = OPERATOR.make_inputs(problem, "v_offset", 0, "cpu")["v"].float()
+        assert float(v.mean()) == pytest.approx(largest, rel=1e-2) and float(v.max()) / (1.0 - p) < 65504.0
+
+
 def test_a_variation_moves_nothing_whose_place_decides():
     variation = OPERATOR.variation(problem_of(), "cpu", 5)
     assert not variation.shifts and set(variation.signs) == {"q", "k", "v", "out"}

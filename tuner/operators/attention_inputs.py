@@ -48,6 +48,7 @@ from tuner.problem import Problem
 LARGEST = {"fp16": 2.0e4, "bf16": 1.0e9, "fp32": 1.0e9}
 _VERY_NEGATIVE = -4.0e6
 _COVERAGE_GROUP = 16
+_MOST_GAIN = 2.0**8  # of a v of 100 in fp16, by dropout
 _TINY = {"fp16": 2.0**-9, "bf16": 2.0**-40, "fp32": 2.0**-40}
 
 
@@ -139,6 +140,9 @@ def make(problem: Problem, family: str, seed: int, device: str, scale: float) ->
     if features.alibi:
         # Gentle, so that every tile of keys still counts.
         drawn["slopes"] = (5.0 + drawn["slopes"]).abs() / drawn["k"].shape[2]
+    if features.dropout is not None:
+        # An output of one weight that stays is a number of the format still.
+        drawn["v"] *= min(1.0, _MOST_GAIN * (1.0 - features.dropout))
     if family == "sinking":
         _sinking(drawn["sinks"])
     if family == "holes":
