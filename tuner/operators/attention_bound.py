@@ -22,7 +22,7 @@ element on its own:
   multiplied by that first (static scaling of P in fp8, arXiv 2606.06521; with 2^8 and weights of at most 1, the running
   maximum's, nothing reaches e4m3's 448, where it would saturate). Of fp8 operands, n products (``pv_terms``) are summed
   with 14 bits before they join the accumulator in fp32: W 2 c(n) 2^-14 more, since the W of all such parts add up to
-  W. Where v has a scale, 2 u |O| more (its product, and that of the reference). The right scale is W, not |O|: where V
+  W. Where v has a scale, u |O| more (its product). The right scale is W, not |O|: where V
   cancels W is much larger, where V has one sign they are equal.
 * lse: Ebar + S + 2 eps_lg2 + 2 u (|m| + |log l|) + u |lse| + eta, plus u_p where the row sum is of rounded weights;
   times log2(e) where it is stored in base 2.
@@ -318,7 +318,7 @@ def _block(
     out = p @ v
     w = p @ abs_v
     error = pe @ abs_v + out.abs() * (e_bar + l_u) + w * (pv_u + parts_u + 2 * sum_error)
-    error = error + out.abs() * (2 * sum_error + 4 * _U + scales_u)
+    error = error + out.abs() * (2 * sum_error + 4 * _U + scales_u / 2)
     if p_u:
         counted = visible if terms.kept is None else terms.kept if visible is None else terms.kept * visible
         seen = abs_v.sum(dim=-2, keepdim=True) if counted is None else counted.double() @ abs_v

@@ -40,11 +40,11 @@ def exact(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, float]:
     """q, k, v and the softmax's scale that attention of ``inputs`` at ``scale`` is of, without further scales.
 
-    q and k in bf16, which holds every e4m3 number; v in fp32, multiplied by its scale. Inputs without scales as they
+    q and k in bf16, which holds every e4m3 number; v in fp64, multiplied by its scale. Inputs without scales as they
     are. ``error``: one of ``ERRORS``, with which a scale is left out.
     """
     q, k, v = (inputs[name] for name in SCALES)
     if SCALES["q"] not in inputs:
         return q, k, v, scale
     of_q, of_k, of_v = (1.0 if name == _LOST.get(error) else float(inputs[name]) for name in SCALES.values())
-    return q.bfloat16(), k.bfloat16(), v.float() * of_v, scale * of_q * of_k
+    return q.bfloat16(), k.bfloat16(), v.double() * of_v, scale * of_q * of_k
