@@ -24,22 +24,21 @@ DESCRIPTOR = "template=descriptor,BLOCK_M=64,BLOCK_N=64,KV_STAGES=2,num_warps=4"
 WORDS = ("window", "first_seen", "softcap", "capped", "logit_scale", "sink", "slope", "place", "bias")
 
 
-def test_all_at_once_are_right_by_tensor_descriptors():
+def test_all_at_once_are_right_by_tensor_descriptors_and_dropout_by_ordinary_loads():
     many = {**SHAPE, **OWN, "batch": 16}
     text = f"{DESCRIPTOR},PERSISTENT=true,OVERLAP_QK=true,USE_EXP2=false"
-    assert_right([("attention_fwd", many, "fp16", FULL, text, "randn", "very_negative")], 400)
+    few = {"batch": 1, "heads": 2, "kv_heads": 1, "q_len": 40, "kv_len": 70, "head_dim": 24, "v_head_dim": 40}
+    small = "template=pointer,BLOCK_M=16,BLOCK_N=32,num_warps=1,num_stages=1"
+    given = [
+        ("attention_fwd", many, "fp16", FULL, text, "randn", "very_negative"),
+        ("attention_fwd", few, "bf16", {"causal": True, "dropout": 0.17}, small, "randn", "falling_far"),
+    ]
+    assert_right(given, 400)
 
 
 @pytest.mark.slow
 def test_all_at_once_are_right_by_ordinary_loads():
     assert_right([("attention_fwd", {**SHAPE, **OWN}, "fp32", o, POINTER) for o in (FULL, DROPPED)], 900)
-
-
-def test_dropout_of_values_of_their_own_dim_is_right():
-    few = {"batch": 1, "heads": 2, "kv_heads": 1, "q_len": 40, "kv_len": 70, "head_dim": 24, "v_head_dim": 40}
-    text = "template=pointer,BLOCK_M=16,BLOCK_N=32,num_warps=1,num_stages=1"
-    options = {"causal": True, "dropout": 0.17}
-    assert_right([("attention_fwd", few, "bf16", options, text, "randn", "falling_far")], 400)
 
 
 def test_all_at_once_compile_and_fit(tmp_path):

@@ -153,7 +153,7 @@ def test_the_inputs_would_show_every_classical_error(p):
     assert hidden_errors(OPERATOR, checks, "cpu", 0, ReferenceCache()) == ()
 
 
-def test_a_files_self_check_knows_which_weights_stay(tmp_path, monkeypatch):
+def test_a_files_self_check_knows_which_weights_stay_and_values_of_their_own_dim(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(Path(tuner.__file__).parents[1]))
     source = ATTENTION.replace("FACTOR", "1.0").replace("scale, BLOCK", "scale, dropout_p, dropout_seed, BLOCK")
     drop = """
@@ -164,7 +164,8 @@ def test_a_files_self_check_knows_which_weights_stay(tmp_path, monkeypatch):
     out.copy_(s.to(v.dtype) @ v.repeat_interleave(group, 1))
 """
     last = next(line for line in source.splitlines() if "out.copy_" in line)
-    check = OPERATOR.self_check(OPERATOR.problem(SHAPE, "fp16", {"dropout": 0.3, "causal": True}))
+    own = {**SHAPE, "v_head_dim": 24}
+    check = OPERATOR.self_check(OPERATOR.problem(own, "fp16", {"dropout": 0.3, "causal": True}))
     done = run(tmp_path, source.replace(last, drop) + check)
     assert done.returncode == 0 and ": OK" in done.stdout, done.stderr
 

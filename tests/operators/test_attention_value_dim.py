@@ -1,4 +1,4 @@
-"""Values with a head_dim of their own: the problem, its work, its reference, its check and its self-check."""
+"""Values with a head_dim of their own: the problem, its work, its reference, and its check."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from tests.operators.attention_formula import attention
-from tests.operators.test_self_checks import ATTENTION, run
 from tuner.check_plan import plan
 from tuner.errors import ProblemError
 from tuner.operators import get
@@ -109,9 +108,3 @@ def test_head_dim_is_taken_in_two_parts_where_that_pads_less(dims, parts, templa
     space = load_space("attention_fwd").bind(problem, target("h200"))
     assert space.templates == templates
     assert {dict(config.switches)["SPLIT_DIM"] for config in space.configs()} == {parts}
-
-
-def test_a_files_self_check_takes_both_dims(tmp_path):
-    source = ATTENTION.replace("FACTOR", "1.0") + OPERATOR.self_check(problem_of(dtype="fp16", causal=True))
-    done = run(tmp_path, source)
-    assert done.returncode == 0 and ": OK" in done.stdout, done.stderr
