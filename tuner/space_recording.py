@@ -83,7 +83,7 @@ def record(
     tried = [entry.trial for entry in detail.trials]
     whole = len(tried) >= bound.size() and not result.interrupted
     if whole:
-        recording = _recording_of(path.name, detail, tried, bound.plain())
+        recording = recording_of(path.name, detail, bound.plain())
         try:
             write_table(recording, path)
         except OSError as error:
@@ -100,8 +100,11 @@ def record(
     )
 
 
-def _recording_of(name: str, detail: StudyDetail, tried: Sequence[StoredTrial], plain: Sequence[Config]) -> Recording:
-    """A study's trials as a recording. What follows from the chosen values is left out of its configs."""
+def recording_of(name: str, detail: StudyDetail, plain: Sequence[Config]) -> Recording:
+    """A study's trials as a recording. What follows from the chosen values is left out of its configs.
+
+    ``plain``: the plain configs of the study's space.
+    """
     summary = detail.summary
     about = {
         "device": detail.device.name,
@@ -111,16 +114,17 @@ def _recording_of(name: str, detail: StudyDetail, tried: Sequence[StoredTrial], 
         "protocol": summary.protocol,
         "estimated": summary.estimated,
     }
-    rows = tuple(_row(trial) for trial in tried)
-    return Recording(name, rows, about, tuple(_chosen(config).key for config in plain))
+    rows = tuple(_row(entry.trial) for entry in detail.trials)
+    return Recording(name, rows, about, tuple(chosen_only(config).key for config in plain))
 
 
 def _row(trial: StoredTrial) -> Row:
     took_ms = {step: 1000.0 * trial.seconds.get(step, 0.0) for step in ("compile", "check", "time")}
     return Row(
-        _chosen(trial.config), trial.outcome, trial.value_us, took_ms["compile"], took_ms["check"], took_ms["time"]
+        chosen_only(trial.config), trial.outcome, trial.value_us, took_ms["compile"], took_ms["check"], took_ms["time"]
     )
 
 
-def _chosen(config: Config) -> Config:
+def chosen_only(config: Config) -> Config:
+    """``config`` as a recording has it: without what follows from the values that were chosen."""
     return config_of(config.template, {name: config.values[name] for name in config.chosen})

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
+from tuner.config import Config
 from tuner.replay.recording import Recording
 from tuner.search import make_proposer
 
@@ -22,15 +24,19 @@ class Step:
     suggesting_s: float
 
 
-def simulate(recording: Recording, sampler: str, budget: int, seed: int) -> tuple[Step, ...]:
+def simulate(
+    recording: Recording, sampler: str, budget: int, seed: int, similar: Sequence[Config] = ()
+) -> tuple[Step, ...]:
     """What a search with ``sampler`` finds in at most ``budget`` evaluations; fewer where the space is used up.
 
-    No config is evaluated twice, and a failure counts as an evaluation. Raises what ``make_proposer`` does, and
-    ``KeyError`` for a proposal that is not in the recording.
+    ``similar``: winners of problems like this one, which are tried after the plain configs. No config is evaluated
+    twice, and a failure counts as an evaluation. Raises what ``make_proposer`` does, and ``KeyError`` for a proposal
+    that is not in the recording.
     """
     steps: list[Step] = []
     best_us, cost_s = math.inf, 0.0
-    with closing(make_proposer(recording, sampler=sampler, seed=seed, enumerate_below=0)) as proposer:
+    proposer = make_proposer(recording, sampler=sampler, seed=seed, similar=similar, enumerate_below=0)
+    with closing(proposer):
         while len(steps) < budget:
             started = time.process_time()
             proposal = proposer.ask()
