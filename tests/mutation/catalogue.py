@@ -8,6 +8,7 @@ from tests.mutation import (
     attention_addresses,
     attention_biases,
     attention_bwd_mutants,
+    attention_dropouts,
     attention_heads,
     attention_loops,
     attention_masks,
@@ -69,6 +70,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *varlen_bugs.SEARCH,
     *attention_value_dims.VALUE_DIMS,
     *fp8_bugs.BUGS,
+    *attention_dropouts.DROPOUTS,
 )
 
 
