@@ -84,7 +84,8 @@ NOT_RUN: Mapping[str, tuple[Mutant, ...]] = {
             "tf32_by_the_hardware",
             "products of fp32 are taken in tf32, which the config does not declare",
             Change(
-                "tl.dot(any_a, any_b, input_precision=DOT_PRECISION)", 'tl.dot(any_a, any_b, input_precision="tf32")'
+                'tl.dot(any_a, any_b, input_precision="ieee" if DOT_PRECISION == "bf16" else DOT_PRECISION)',
+                'tl.dot(any_a, any_b, input_precision="tf32")',
             ),
             dtypes=("fp32",),
         ),
