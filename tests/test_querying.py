@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -211,6 +212,25 @@ def test_a_limit_is_of_rows_that_a_database_may_have(db, limit):
         tuner.query(db=db, limit=limit)
 
 
+def test_a_file_that_is_no_table_of_a_query_is_not_replaced(db, tmp_path):
+    found, grouped = tuner.query(db=db), tuner.query(db=db, group_by=("template", "cols"))
+    tables = {form: tmp_path / f"x.{form}" for form in ("csv", "json")}
+    for form, path in tables.items():
+        for table in (found, grouped, grouped, found):
+            write_table(path, form, table.columns, table.rows)
+        write_table(path, form, found.columns, [])
+        write_table(path, form, found.columns, found.rows[:1])
+    shutil.copy(tables["json"], tables["csv"])  # a table of the other kind is ours too
+    write_table(tables["csv"], "csv", found.columns, found.rows)
+    theirs = ("", "a,b\n1,2\n", "created_at,mine\n", '[{"a": 1}]', "[1]", "[", "created_at of all\n", "\xff")
+    for text in theirs:
+        path = tmp_path / "theirs.csv"
+        path.write_text(text, encoding="latin-1")
+        with pytest.raises(UsageError, match=r"theirs\.csv is there and no table of `tuner query`, so it is not repl"):
+            write_table(path, "csv", found.columns, found.rows)
+        assert path.read_text(encoding="latin-1") == text
+
+
 def test_parquet_says_what_is_missing(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingError, match=r"pyarrow, which is not installed: pip install 'triton-variant-tuner\[parq"):
@@ -221,7 +241,8 @@ def test_parquet_says_what_is_missing(tmp_path, monkeypatch):
 def test_parquet_comes_back_as_it_went_in(db, tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     found = tuner.query(db=db)
-    write_table(tmp_path / "x.parquet", "parquet", found.columns, found.rows)
+    for _ in range(2):  # the second time over the first
+        write_table(tmp_path / "x.parquet", "parquet", found.columns, found.rows)
     table = parquet.read_table(tmp_path / "x.parquet")
     assert tuple(table.column_names) == found.columns
     assert table.column("time_us").to_pylist() == column(found, "time_us")

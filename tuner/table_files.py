@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import MissingError, UsageError
+from tuner.store.listing import COUNT, FASTEST, KINDS, SLOWEST, columns
 
 CSV, JSON, PARQUET = "csv", "json", "parquet"
 # In Excel, LibreOffice and Google Sheets, also in their full-width forms (OWASP, "CSV Injection").
@@ -28,36 +29,61 @@ def format_of(path: Path) -> str:
         ) from None
 
 
-def csv_text(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+def csv_text(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """A header and the rows; what is missing is empty, shapes and options are ``name=value`` with spaces between.
 
     A text that a spreadsheet would run as a formula gets an apostrophe in front; numbers stay as they are.
     """
     written = io.StringIO()
     writer = csv.writer(written, lineterminator="\n")
-    writer.writerow([_no_formula(name) for name in columns])
+    writer.writerow([_no_formula(name) for name in names])
     writer.writerows([_no_formula(_cell(value)) for value in row] for row in rows)
     return written.getvalue()
 
 
-def json_text(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+def json_text(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """A list of objects."""
-    records = [{c: _plain(v) for c, v in zip(columns, row, strict=True)} for row in rows]
+    records = [{c: _plain(v) for c, v in zip(names, row, strict=True)} for row in rows]
     return json.dumps(records, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def write_table(path: Path, form: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Writes the table as ``csv``, ``json`` or ``parquet``.
+def write_table(path: Path, form: str, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Writes the table as ``csv``, ``json`` or ``parquet``; of what is there it replaces a table of a query alone.
 
-    Raises ``MissingError`` for Parquet without pyarrow, ``UsageError`` where the file cannot be written.
+    Raises ``MissingError`` for Parquet without pyarrow, ``UsageError`` where the file cannot be written or is another.
     """
     try:
+        if path.is_file() and not _is_from_query(path):
+            raise UsageError(
+                f"{path} is there and no table of `tuner query`, so it is not replaced; choose another path"
+            )
         if form == PARQUET:
-            _write_parquet(path, columns, rows)
+            _write_parquet(path, names, rows)
         else:
-            path.write_text((csv_text if form == CSV else json_text)(columns, rows), encoding="utf-8")
+            path.write_text((csv_text if form == CSV else json_text)(names, rows), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror or error}; choose another --output") from error
+
+
+def _is_from_query(path: Path) -> bool:
+    """Whether the file is a table with columns that a query gives; in whatever format it was written."""
+    content = path.read_bytes()
+    records = None
+    try:
+        if content.startswith(b"PAR1"):
+            names = require_parquet().parquet.read_schema(path).names
+        else:
+            text = content.decode("utf-8")
+            records = json.loads(text) if text.startswith("[") else None
+            names = next(csv.reader(io.StringIO(text)), []) if records is None else [*records, {}][0]
+    except (ValueError, csv.Error):  # also what pyarrow raises
+        return False
+    if records == []:
+        return True
+    if not isinstance(names, list | dict) or not all(isinstance(name, str) for name in names):
+        return False
+    grouped = {COUNT, FASTEST, SLOWEST} <= set(names)
+    return grouped or ("created_at" in names and any(set(names) <= set(columns(kind)) for kind in KINDS))
 
 
 def require_parquet() -> Any:
@@ -73,11 +99,11 @@ def require_parquet() -> Any:
     return pyarrow
 
 
-def _write_parquet(path: Path, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+def _write_parquet(path: Path, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     pyarrow = require_parquet()
     # Moments keep their type; shapes and options are text, since their names differ from row to row.
     cells = [[value if isinstance(value, datetime) else _cell(value) for value in row] for row in rows]
-    arrays = {name: [row[n] for row in cells] for n, name in enumerate(columns)}
+    arrays = {name: [row[n] for row in cells] for n, name in enumerate(names)}
     pyarrow.parquet.write_table(pyarrow.table(arrays), path)
 
 
