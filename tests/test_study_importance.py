@@ -67,8 +67,13 @@ def test_a_value_is_called_never_good_only_after_five_tries(tried, ratio, never)
     assert ValueRecord(64, tried, 0 if ratio is None else tried, ratio).never_good is never
 
 
-def test_estimates_say_so(tmp_path):
-    assert tuner.importance("1", db=stored(tmp_path, GUESSED)).estimated
+def test_estimates_say_so(tmp_path, capsys):
+    url = stored(tmp_path, GUESSED)
+    assert tuner.importance("1", db=url).estimated
+    assert run(["importance", "1", "--db", url]) == 0
+    text = capsys.readouterr().out
+    assert "values (tried, best estimate)" in text and "timed" not in text
+    assert "online: 24 tried, 18 estimated, best 1.00x\n" in text and "fewer than 8 with an estimate" in text
 
 
 def test_the_command_prints_a_table_and_json(url, capsys):

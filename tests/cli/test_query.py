@@ -42,6 +42,19 @@ def test_nothing_found_is_said_and_is_no_error(api, cli):
     assert ran.err == "nothing stored is like that (estimates: add --estimated)\n"
 
 
+def test_estimates_are_called_so_in_rows_and_groups(api, cli):
+    found = api.answers["query"]
+    cells = {"basis": "estimated", "outcome": "timed"}
+    rows = tuple(tuple(cells.get(c, v) for c, v in zip(found.columns, row, strict=True)) for row in found.rows)
+    api.answers["query"] = QueryResult(found.columns, rows)
+    out = cli("query", "--estimated").out
+    assert "12.3 us (estimated)" in out and "timed" not in out.split()
+    api.answers["query"] = QueryResult(("outcome", "count", "fastest_us", "slowest_us"), (("timed", 3, 1.0, 2.0),))
+    words = cli("query", "--estimated", "--group-by", "outcome").out
+    assert "1.00 us (estimated)" in words and "2.00 us (estimated)" in words and "timed" not in words.split()
+    assert "timed" in cli("query", "--group-by", "outcome").out.split()
+
+
 def test_groups_are_shown_with_their_times(api, cli):
     api.answers["query"] = QueryResult(("outcome", "count", "fastest_us", "slowest_us"), (("wrong", 3, None, None),))
     out = cli("query", "--group-by", "outcome", "--outcome", "all").out

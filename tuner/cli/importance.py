@@ -50,6 +50,7 @@ def _print(found: StudyImportance) -> None:
     from tuner.cli.tables import print_table
     from tuner.study_importance import LEAST_TIMED
 
+    heading = "values (tried, best estimate)" if found.estimated else "values (tried, best)"
     rows = [
         (
             template.template,
@@ -61,14 +62,13 @@ def _print(found: StudyImportance) -> None:
         for template in found.templates
         for parameter in template.parameters
     ]
-    print_table(
-        "", ("template", "parameter", "importance", "values (tried, best)", "never good"), rows, right=("importance",)
-    )
+    print_table("", ("template", "parameter", "importance", heading, "never good"), rows, right=("importance",))
+    timed, time = ("estimated", "an estimate") if found.estimated else ("timed", "a time")
     for template in found.templates:
         best = "no time" if template.best_ratio is None else f"best {template.best_ratio:.2f}x"
         few = template.timed < LEAST_TIMED
-        why = f"; fewer than {LEAST_TIMED} with a time, so no importance is said" if few else ""
-        say(f"{template.template}: {template.tried} tried, {template.timed} timed, {best}{why}")
+        why = f"; fewer than {LEAST_TIMED} with {time}, so no importance is said" if few else ""
+        say(f"{template.template}: {template.tried} tried, {template.timed} {timed}, {best}{why}")
     say(f"{found.study}: best {time_text(found.best_us, found.estimated)}; importance by {found.evaluator}")
 
 

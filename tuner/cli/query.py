@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tuner.cli import options
 from tuner.cli.output import answer_only, note, plain, print_data, print_json
+from tuner.device import ESTIMATED
 from tuner.errors import UsageError
 from tuner.terminal import harmless_json
+from tuner.trial import Outcome
 from tuner.wording import counted
 
 if TYPE_CHECKING:
@@ -74,7 +76,11 @@ def query(
     output: Annotated[
         Path | None,
         typer.Option(
-            "-o", "--output", metavar="FILE", help="Write there: .csv, .json or .parquet.", show_default=False
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="Write there: .csv, .json or .parquet. Only such a table is replaced.",
+            show_default=False,
         ),
     ] = None,
     db: options.Db = None,
@@ -137,7 +143,7 @@ def query(
     elif chosen == "csv":
         print_data(csv_text(found.columns, found.rows))
     else:
-        _print(found, what, grouped=bool(group_by))
+        _print(found, what, grouped=bool(group_by), estimated=estimated)
     if not found.rows:
         note("nothing stored is like that" + ("" if estimated else " (estimates: add --estimated)"))
     elif found.more:
@@ -148,20 +154,29 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
-def _print(found: QueryResult, what: str, *, grouped: bool) -> None:
+def _named(record: dict[str, Any], estimated: bool) -> dict[str, Any]:
+    """``record``, in which nothing was timed where it is of estimates."""
+    timed = estimated and record.get("outcome") == Outcome.TIMED
+    return {**record, "outcome": ESTIMATED} if timed else record
+
+
+def _print(found: QueryResult, what: str, *, grouped: bool, estimated: bool) -> None:
     from tuner.cli.tables import print_table
     from tuner.wording import gain_text, time_text
 
     if grouped:
         shown = [
-            tuple(time_text(v) if c in ("fastest_us", "slowest_us") else "-" if v is None else v for c, v in r.items())
+            tuple(
+                time_text(v, estimated) if c in ("fastest_us", "slowest_us") else "-" if v is None else v
+                for c, v in _named(r, estimated).items()
+            )
             for r in found.as_records()
         ]
         print_table("", found.columns, shown, right=("count", "fastest_us", "slowest_us"))
         return
     cells = []
-    for record in found.as_records():
-        record["time"] = time_text(record["time_us"], record["basis"] == "estimated")
+    for record in (_named(r, r["basis"] == ESTIMATED) for r in found.as_records()):
+        record["time"] = time_text(record["time_us"], record["basis"] == ESTIMATED)
         record["gain"] = gain_text(record.get("gain"))
         record["stored"] = f"{record['created_at']:%Y-%m-%d %H:%M}"
         cells.append(tuple(record[name] for name in _SHOWN[what]))
