@@ -18,7 +18,13 @@ from tuner.exports.losses import one_a_place
 from tuner.naming import listed
 from tuner.operators import get
 
-TORCH_DTYPES = {"bf16": "torch.bfloat16", "fp16": "torch.float16", "fp32": "torch.float32", "int64": "torch.int64"}
+TORCH_DTYPES = {
+    "bf16": "torch.bfloat16",
+    "fp16": "torch.float16",
+    "fp32": "torch.float32",
+    "fp8": "torch.float8_e4m3fn",
+    "int64": "torch.int64",
+}
 
 KEY_HELP = (
     "the `key` of your @triton.autotune, with + between names: rows+cols, or argument:name where an argument "

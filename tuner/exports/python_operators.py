@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tuner.numerics import TENSOR_DTYPES
 from tuner.operators import get
 from tuner.problem import Problem, Scalar
 
@@ -42,6 +43,8 @@ class Callable:
 
     def why_not(self, problem: Problem) -> str:
         """Why a call never asks for ``problem``; empty where it does."""
+        if problem.dtype not in TENSOR_DTYPES:
+            return f"a call of the package has no scales, which inputs in {problem.dtype} need"
         for name, other in self.implied.items():
             if problem.sizes.get(name, problem.sizes[other]) != problem.sizes[other]:
                 return f"{name} is not {other}, as it is in every call of the package"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tuner.exports.entry import Entry, LeftOut
 from tuner.operators import get
+from tuner.operators.base import itemsize
 
 # What the number of stages is called, by template; the first that a config has.
 _STAGES = ("num_stages", "KV_STAGES")
@@ -45,10 +46,10 @@ def attention_tiles(entries: Sequence[Entry]) -> Seeds:
         why = ""
         if entry.problem.operator != "attention_fwd":
             why = "the format is for attention"
+        elif itemsize(entry.problem.dtype) != 2:
+            why = "the format is for 16-bit inputs"
         elif not get(entry.problem.operator).facts(entry.problem)["plain_attention"]:
             why = "the format is for attention of one head_dim, without windows and other features"
-        elif entry.problem.dtype == "fp32":
-            why = "the format is for 16-bit inputs"
         elif not expressible:
             why = f"template {entry.winner.config.template} has no BLOCK_M, BLOCK_N, num_warps and stages"
         if why:

@@ -92,7 +92,7 @@ class AttentionForward(Operator):
         ShapeParameter("v_head_dim", "elements per value", "head_dim", 16, 256, multiple_of=8, late=True),
     )
     options: tuple[Option, ...] = (*OPTIONS, *FEATURES)
-    # Whether there is nothing but what OPTIONS and SHAPE say.
+    # Whether there is nothing but what OPTIONS and SHAPE say, in a dtype without scales.
     derived_names = ("plain_attention",)
     dtypes: tuple[str, ...] = ALL_DTYPES
     reduced_axis = "kv_len"
@@ -121,7 +121,7 @@ class AttentionForward(Operator):
     def facts(self, problem: Problem) -> dict[str, Scalar]:
         """With ``plain_attention``."""
         more = (*(f.name for f in FEATURES), "v_head_dim")
-        plain = (problem.settings.keys() | problem.sizes).isdisjoint(more)
+        plain = (problem.settings.keys() | problem.sizes).isdisjoint(more) and problem.dtype != FP8
         return {**super().facts(problem), "plain_attention": plain}
 
     def flops(self, problem: Problem) -> float:
