@@ -171,3 +171,19 @@ def test_a_file_that_cannot_run_is_one_line(tmp_path):
         tuner.check(SOFTMAX, file=broken, space="x.yaml")
     with pytest.raises(UsageError, match="tiles and precision go with a file"):
         tuner.check(SOFTMAX, tiles="cols=64")
+
+
+def test_of_fp8_scales_are_given_and_the_sums_of_its_products_are_those_of_a_tile(tmp_path):
+    problem = get("attention_fwd").problem(dict(ATTENTION.sizes), "fp8")
+    launch = "def launch(q, k, v, q_scale, k_scale, v_scale, out, lse, *, scale, BLOCK_M, BLOCK_N): ...\n"
+    made, _ = candidate(tmp_path, launch, "BLOCK_M=32,BLOCK_N=16", problem=problem)
+    profile = made.profile
+    assert (profile.input, profile.output, profile.p, profile.dot, profile.pv_terms) == (
+        "fp8",
+        "bf16",
+        "fp8",
+        "8bit",
+        16,
+    )
+    without = launch.replace("v_scale, ", "")
+    refused(tmp_path, without, "launch() has no v_scale", config="BLOCK_M=32,BLOCK_N=16", problem=problem)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from tuner.check_plan import CheckPlan, PlannedCheck, profile_at
 from tuner.checking import check
 from tuner.diagnosis import SMALL_EVERYWHERE
+from tuner.numerics import FP8
 from tuner.operators.base import Operator
 from tuner.precision import PrecisionProfile
 from tuner.reference_cache import ReferenceCache
@@ -125,7 +126,10 @@ class Suspect:
         if planned is None or "written" in self.failed.reason:
             return []
         here = planned.problem.dtype
-        outcomes = {d: self._try(self._in_dtype(planned, d)) for d in self.operator.dtypes if d != here}
+        if here == FP8:
+            return []  # other dtypes are launched without scales
+        others = [dtype for dtype in self.operator.dtypes if dtype not in (here, FP8)]
+        outcomes = {dtype: self._try(self._in_dtype(planned, dtype)) for dtype in others}
         right = [dtype for dtype, outcome in outcomes.items() if outcome is not None and outcome.passed]
         if right and len(right) == len([o for o in outcomes.values() if o is not None]):
             return [f"one dtype only: right in {' and '.join(right)}, wrong in {here} (a cast, or declared precision)"]

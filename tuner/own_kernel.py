@@ -18,6 +18,7 @@ from tuner.config_text import parse_config_text
 from tuner.errors import UsageError
 from tuner.evaluating import Candidate
 from tuner.naming import did_you_mean, listed
+from tuner.numerics import FP8, output_dtype
 from tuner.operators import Operator, get
 from tuner.own_tiles import block_sizes, tile_of
 from tuner.precision import PrecisionProfile
@@ -107,10 +108,12 @@ class OwnKernel:
     def _profile(self, operator: Operator, problem: Problem, tiles: Mapping[str, int], text: str) -> PrecisionProfile:
         axis, wide = operator.reduced_axis, problem.dtype == "fp32"
         tf32 = bool(problem.settings.get("allow_tf32"))
-        fields: dict[str, Value] = {"input": problem.dtype, "output": problem.dtype}
+        fields: dict[str, Value] = {"input": problem.dtype, "output": output_dtype(problem.dtype)}
         fields["tiles"] = -(-problem.sizes[axis] // tiles[axis])
         if axis in _KEYS:
             fields |= {"p": problem.dtype, "dot": ("tf32" if tf32 else "ieee") if wide else "16bit"}
+            if problem.dtype == FP8:
+                fields |= {"dot": "8bit", "pv_terms": tiles[axis]}
         said = {**self.said.get("PRECISION", {}), **parse_config_text(text)}
         for name, value in said.items():
             if name not in PrecisionProfile.__dataclass_fields__:
