@@ -160,13 +160,18 @@ def test_a_file_is_checked_and_a_wrong_one_gets_its_likely_cause(tmp_path):
     assert type(report).from_json(report.as_json()) == report
 
 
-def test_a_file_that_cannot_run_is_one_line(tmp_path):
+def test_a_file_that_cannot_run_is_one_line_and_an_answer_as_a_wrong_one_is(tmp_path, capsys):
     import tuner
+    from tuner.cli import run
 
-    broken = tmp_path / "broken.py"
+    broken, words = tmp_path / "broken.py", ["--shape", "rows=8,cols=1000", "--dtype", "bf16", "--config", "BLOCK=64"]
+    broken.write_text(LAUNCH.replace("...", "raise ValueError('no rows')"))
+    assert run(["check", "softmax", *words, "--file", str(broken)]) == 1
+    assert capsys.readouterr().err.endswith("broken.py: crashed: ValueError: no rows (line 1 of broken.py)\n")
     broken.write_text("import nothing_that_is_there\n" + LAUNCH)
-    with pytest.raises(tuner.TunerError, match=r"broken\.py: crashed: ModuleNotFoundError: No module named"):
+    with pytest.raises(tuner.TunerError, match=r"broken\.py: crashed: ModuleNotFoundError: No module named") as caught:
         tuner.check(SOFTMAX, file=broken, config="BLOCK=64", gpu=False)
+    assert caught.value.exit_code == 1
     with pytest.raises(UsageError, match="a file or a search space, not both"):
         tuner.check(SOFTMAX, file=broken, space="x.yaml")
     with pytest.raises(UsageError, match="tiles and precision go with a file"):

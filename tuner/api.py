@@ -281,7 +281,8 @@ def check(
     On the GPU at the problem's own shape too; without one in Triton's interpreter, at small shapes. The report's
     ``cause`` says why a wrong one is likely wrong. With a ``file``, whose ``launch`` takes the operator's tensors,
     ``config`` is its keyword arguments, ``tiles`` elements a tile and ``precision`` fields of the precision profile,
-    all as ``NAME=VALUE,...``. Raises ``TunerError`` where it cannot be compiled or run at all.
+    all as ``NAME=VALUE,...``. Raises ``KernelFailedError``, a ``TunerError``, where it cannot be
+    compiled or run at all.
     """
     if file is not None or tiles or precision:
         return check_file(problem, file, space, config, tiles, precision, target=target, gpu=gpu, seed=seed)

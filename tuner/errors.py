@@ -96,6 +96,12 @@ class MissingError(TunerError):
     """The machine lacks what was asked for (a GPU, Triton, a compiler)."""
 
 
+class KernelFailedError(TunerError):
+    """A kernel was compiled or run, and that failed: it crashed, hangs, or does not fit. An answer, as wrong is one."""
+
+    exit_code = 1
+
+
 class StudyFailedError(TunerError):
     """The study ran to its end, and no config survived the funnel."""
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import TunerError, UsageError
+from tuner.errors import KernelFailedError, UsageError
 from tuner.evaluating import Candidate, EvaluateJob, InterpretJob
 from tuner.explaining import ExplainJob
 from tuner.funnel import EVALUATE_LIMIT_S, INTERPRET_LIMIT_S, SET_UP_LIMIT_S
@@ -21,11 +21,11 @@ from tuner.workspace import Workspace
 
 
 def value_of(reply: Reply, name: str) -> Any:
-    """What ``reply`` holds. Raises ``TunerError`` where it is a failure, which then is that of ``name``."""
+    """What ``reply`` holds. Raises ``KernelFailedError`` where it is a failure, which then is that of ``name``."""
     if isinstance(reply, Done):
         return reply.value
     outcome, reason = outcome_of(reply, "run")
-    raise TunerError(f"{name}: {outcome}: {reason}")
+    raise KernelFailedError(f"{name}: {outcome}: {reason}")
 
 
 def check_candidate(
@@ -33,7 +33,7 @@ def check_candidate(
 ) -> CheckReport:
     """The check of ``candidate`` on ``machine``, with the likely cause where it fails.
 
-    Raises ``TunerError``, which begins with ``name``, where it cannot be run at all.
+    Raises ``KernelFailedError``, which begins with ``name``, where it cannot be run at all.
     """
     if machine.measures:
         worker, limit_s = machine.gpu, SET_UP_LIMIT_S + EVALUATE_LIMIT_S
@@ -67,7 +67,7 @@ def check_file(
 
     Raises:
         UsageError: the file cannot be read, does not fit the operator, or is not given alone.
-        TunerError: it cannot be compiled or run at all.
+        KernelFailedError: it cannot be compiled or run at all.
     """
     if file is None:
         raise UsageError("tiles and precision go with a file; a search space says them itself")

@@ -59,7 +59,7 @@ def check(
 ) -> None:
     """Checks one config, or a kernel file of your own, against the two-pass reference, and prints the figures.
 
-    Exits with 1 where it is wrong, and says which inputs showed it and the likely cause.
+    Exits with 1 where it is wrong, and says which inputs showed it and the likely cause; and where it crashes.
 
     \b
     Example:
