@@ -121,6 +121,19 @@ def test_the_operators_own_self_check_runs_and_has_torch(tmp_path):
     assert interpret(path).strip().endswith("OK")
 
 
+def test_without_a_gpu_and_the_interpreter_the_file_says_what_to_do_in_one_line(tmp_path):
+    pytest.importorskip("triton", reason="Triton runs on Linux only")
+    path = tmp_path / "softmax.py"
+    path.write_text(make())
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    hidden = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", path], env={**environment, **hidden}, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: no GPU is visible; set TRITON_INTERPRET=1 to run this in Triton's interpreter\n"
+
+
 def interpret(path: Path) -> str:
     """What the file prints in the interpreter, in a process in which every import of ``tuner`` fails."""
     hidden = f"import runpy, sys; sys.modules['tuner'] = None; runpy.run_path({str(path)!r}, run_name='__main__')"

@@ -115,7 +115,18 @@ def _self_check(text: str) -> str:
         return ""
     if not any(line.startswith("if __name__") for line in text.splitlines()):
         text = 'if __name__ == "__main__":\n' + textwrap.indent(text, "    ")
-    return f"\n\n{text}\n"
+    return f"\n\n{_GUARD}\n\n{text}\n"
+
+
+_GUARD = """\
+if __name__ == "__main__" and not torch.cuda.is_available():
+    import os
+    import sys
+
+    if os.environ.get("TRITON_INTERPRET", "").lower() not in ("1", "true", "on", "yes", "y"):
+        print("error: no GPU is visible; set TRITON_INTERPRET=1 to run this in Triton's interpreter", file=sys.stderr)
+        raise SystemExit(2)
+"""
 
 
 def _with_torch(source: str, check: str) -> str:
