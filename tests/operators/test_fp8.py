@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,6 @@ import pytest
 import torch
 
 from tests.operators.attention_formula import attention
-from tests.operators.test_self_checks import run
 from tuner import e4m3_bits
 from tuner.check_plan import plan
 from tuner.errors import ConfigError, ProblemError
@@ -161,10 +161,13 @@ def test_the_inputs_would_show_every_classical_error_and_a_forgotten_scale(weigh
 
 
 @pytest.mark.parametrize(("factor", "status", "word"), [("1.0", 0, "OK"), ("1.4427", 1, "WRONG")])
-def test_a_file_checks_itself(tmp_path, factor, status, word):
-    done = run(tmp_path, LAUNCH.replace("FACTOR", factor) + OPERATOR.self_check(problem_of()))
-    assert done.returncode == status, done.stderr
-    assert f": {word}" in done.stdout
+def test_a_file_checks_itself(tmp_path, capsys, factor, status, word):
+    path = tmp_path / "standalone.py"
+    path.write_text(LAUNCH.replace("FACTOR", factor) + OPERATOR.self_check(problem_of()))
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(path), run_name="__main__")
+    assert ended.value.code == status
+    assert f": {word}" in capsys.readouterr().out
 
 
 def space(gpu, **changes):
