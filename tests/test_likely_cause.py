@@ -31,14 +31,20 @@ def online(x, *, rescale=True, tail=True, guard=True, loss=0.0):
     return (x - m).exp() / l
 
 
-def cause_of(launch, dtype="bf16", cols=300):
+def cause_of(launch, dtype="bf16", cols=300, most=None):
+    limits = {} if most is None else {"cols": most}
     problem = SOFTMAX.problem({"rows": 20, "cols": cols}, dtype)
     made = plan(
-        SOFTMAX, problem, {"cols": TILE}, {}, PrecisionProfile(dtype, dtype, tiles=-(-cols // TILE)), full_size=False
+        SOFTMAX,
+        problem,
+        {"cols": TILE},
+        limits,
+        PrecisionProfile(dtype, dtype, tiles=-(-cols // TILE)),
+        full_size=False,
     )
     report = check(launch, SOFTMAX, made, "cpu", 0)
     assert not report.passed
-    return likely_cause(launch, SOFTMAX, made, {}, report.families[-1], "cpu", 0)
+    return likely_cause(launch, SOFTMAX, made, limits, report.families[-1], "cpu", 0)
 
 
 def test_a_sum_that_is_not_rescaled_is_right_with_one_tile_and_wrong_with_more():
@@ -48,6 +54,23 @@ def test_a_sum_that_is_not_rescaled_is_right_with_one_tile_and_wrong_with_more()
 
 def test_a_lost_tail_shows_in_the_last_tile_only():
     assert "last tile only" in cause_of(lambda x, out: out.copy_(online(x, tail=False)))
+
+
+@pytest.mark.parametrize(("cols", "most"), [(30, 1), (300, None)])
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+def test_lanes_past_the_end_that_are_loaded_as_zero_are_no_coarse_arithmetic(cols, most, dtype):
+    def with_pads(x, out):
+        padded = torch.nn.functional.pad(x, (0, -x.shape[1] % TILE))
+        out.copy_(online(padded)[:, : x.shape[1]])
+
+    said = cause_of(with_pads, dtype, cols, most)
+    assert said.startswith("pads: right where cols fills its tiles, and the more lanes lie past its end the more wrong")
+    assert "enters the row's maximum or sum; load -inf there" in said and SOFTMAX.coarse_arithmetic not in said
+
+
+def test_arithmetic_that_is_coarse_is_not_laid_on_lanes_past_the_end():
+    said = cause_of(lambda x, out: out.copy_(online(x).to(torch.bfloat16)), dtype="fp32", cols=30, most=1)
+    assert SOFTMAX.coarse_arithmetic in said and "pads" not in said
 
 
 def test_an_error_that_each_tile_adds_to_is_called_drift():

@@ -16,6 +16,8 @@ from tuner.trial import FamilyReport
 
 _COUNTS = (1, 2, 4, 8)
 _GROWTH = 2.0
+_GENERIC = "randn"
+_LEAST_PADDED = 8  # a tile of fewer elements has too few lanes past the end to compare
 
 _BY_REASON = (
     ("written before", "a store without its mask, or with wrong strides"),
@@ -68,7 +70,8 @@ class Suspect:
 
     def likely_cause(self) -> str:
         """One line; empty where the pattern says nothing."""
-        said = [*self._from_reason(), *self._from_tiles(), *self._from_dtypes()]
+        pads = self._from_pads()
+        said = [*self._from_reason(bool(pads)), *(pads or self._from_tiles()), *self._from_dtypes()]
         return "; ".join(dict.fromkeys(said))
 
     @property
@@ -76,7 +79,7 @@ class Suspect:
         wanted = (self.failed.family, self.failed.problem)
         return next((c for c in self.plan.checks if (c.name, c.problem.label) == wanted), None)
 
-    def _from_reason(self) -> list[str]:
+    def _from_reason(self, pads: bool) -> list[str]:
         reason, family = self.failed.reason, self.failed.family
         said = []
         if "last program first" in family:
@@ -87,9 +90,33 @@ class Suspect:
             said.append(f"NaN rows: {_NAN_BY_FAMILY.get(family, '0/0, inf - inf, or a read past the end of an input')}")
         if "constant factor" in reason:
             said.append(f"a constant factor: {reason.partition('constant factor ')[2].partition(';')[0]}")
-        if SMALL_EVERYWHERE in reason:
+        if SMALL_EVERYWHERE in reason and not pads:  # pads of 0 make every element a little too small
             said.append(self.operator.coarse_arithmetic)
         return said + [cause for pattern, cause in _BY_REASON if pattern in reason][:1]
+
+    def _from_pads(self) -> list[str]:
+        """Whether lanes past the end of the reduced axis count as elements: the more of them, the larger the error.
+
+        A tail that is lost is the other way round. Generic inputs show it best, where those have the axis.
+        """
+        planned, axis = self._planned, self.operator.reduced_axis
+        tile = self.plan.tiles.get(axis, 0)
+        if planned is None or tile < _LEAST_PADDED or "written" in self.failed.reason:
+            return []
+        families = self.operator.families(planned.problem)
+        generic = replace(planned, family=_GENERIC) if _GENERIC in families else planned
+        full = tile * min(2, self.max_tiles.get(axis, 2))
+        most = tile // 2 - 1  # a block of a whole row is at least half full
+        whole, few, many = (self._try(self._resized(generic, axis, full - pads)) for pads in (0, 1, most))
+        if whole is None or few is None or many is None or not whole.passed or many.passed:
+            return []
+        if not many.ratio > _GROWTH * few.ratio:
+            return []
+        return [
+            f"pads: right where {axis} fills its tiles, and the more lanes lie past its end the more wrong "
+            f"(error/bound {few.ratio:.3g} with 1 of them, {many.ratio:.3g} with {most}): what is loaded there enters the row's "
+            "maximum or sum; load -inf there, or mask it"
+        ]
 
     def _from_tiles(self) -> list[str]:
         """What the same inputs do with one tile, with whole tiles, and with more of them."""
