@@ -114,8 +114,8 @@ class Suspect:
             return []
         return [
             f"pads: right where {axis} fills its tiles, and the more lanes lie past its end the more wrong "
-            f"(error/bound {few.ratio:.3g} with 1 of them, {many.ratio:.3g} with {most}): what is loaded there enters the row's "
-            "maximum or sum; load -inf there, or mask it"
+            f"(error/bound {few.ratio:.3g} with 1 of them, {many.ratio:.3g} with {most}): what is loaded there enters "
+            "the row's maximum or sum; load -inf there, or mask it"
         ]
 
     def _from_tiles(self) -> list[str]:
