@@ -23,7 +23,7 @@ from tuner.config import Config
 from tuner.replay.recording import Recording
 from tuner.replay.simulating import simulate
 from tuner.space import BoundSpace, load_space
-from tuner.space_recording import chosen_only, recording_of
+from tuner.study_recording import chosen_only, recording_of
 
 WITHIN = 0.98
 

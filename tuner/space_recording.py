@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.config import Config
 from tuner.errors import MissingError, UsageError
 from tuner.events import Listener
 from tuner.problem import Problem
-from tuner.replay.cells import config_of
-from tuner.replay.recording import Recording, Row
 from tuner.replay.table import write_table
 from tuner.session import Session
 from tuner.space import load_space
 from tuner.store.location import default_url
-from tuner.store.records import StoredTrial, StudyDetail
 from tuner.store.store import reading
+from tuner.study_recording import recording_of
 
 MOST_CONFIGS = 200_000
 """A space with more valid configs is none that anybody tries whole."""
@@ -98,33 +94,3 @@ def record(
         failed=sum(trial.value_us is None for trial in tried),
         best_us=result.study.best_us,
     )
-
-
-def recording_of(name: str, detail: StudyDetail, plain: Sequence[Config]) -> Recording:
-    """A study's trials as a recording. What follows from the chosen values is left out of its configs.
-
-    ``plain``: the plain configs of the study's space.
-    """
-    summary = detail.summary
-    about = {
-        "device": detail.device.name,
-        "problem": summary.problem.label,
-        "triton": summary.stack.triton,
-        "torch": summary.stack.torch,
-        "protocol": summary.protocol,
-        "estimated": summary.estimated,
-    }
-    rows = tuple(_row(entry.trial) for entry in detail.trials)
-    return Recording(name, rows, about, tuple(chosen_only(config).key for config in plain))
-
-
-def _row(trial: StoredTrial) -> Row:
-    took_ms = {step: 1000.0 * trial.seconds.get(step, 0.0) for step in ("compile", "check", "time")}
-    return Row(
-        chosen_only(trial.config), trial.outcome, trial.value_us, took_ms["compile"], took_ms["check"], took_ms["time"]
-    )
-
-
-def chosen_only(config: Config) -> Config:
-    """``config`` as a recording has it: without what follows from the values that were chosen."""
-    return config_of(config.template, {name: config.values[name] for name in config.chosen})
