@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tuner.exports.entry import Entry, LeftOut
-from tuner.operators import get
-from tuner.operators.base import itemsize
+from tuner.operators import get, itemsize
 
 # What the number of stages is called, by template; the first that a config has.
 _STAGES = ("num_stages", "KV_STAGES")

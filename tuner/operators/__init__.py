@@ -9,7 +9,7 @@ from tuner.operators.attention_bwd import AttentionBackward
 from tuner.operators.attention_decode import AttentionDecode
 from tuner.operators.attention_fwd import AttentionForward
 from tuner.operators.attention_varlen import AttentionVarlen
-from tuner.operators.base import Operator, Option, OutputSpec, ShapeParameter
+from tuner.operators.base import Operator, Option, OutputSpec, ShapeParameter, itemsize
 from tuner.operators.cross_entropy import CrossEntropy
 from tuner.operators.cross_entropy_bwd import CrossEntropyBackward
 from tuner.operators.log_softmax import LogSoftmax
@@ -18,7 +18,7 @@ from tuner.operators.softmax import Softmax
 from tuner.operators.softmax_bwd import SoftmaxBackward
 from tuner.operators.softmax_topk import SoftmaxTopK
 
-__all__ = ["Operator", "Option", "OutputSpec", "ShapeParameter", "get", "names", "register"]
+__all__ = ["Operator", "Option", "OutputSpec", "ShapeParameter", "get", "itemsize", "names", "register"]
 
 _OPERATORS: dict[str, Operator] = {
     operator.name: operator
