@@ -45,8 +45,8 @@ def make_display(console: Console) -> Display:
     return PlainDisplay(lambda line: console.print(harmless(line), markup=False, highlight=False, soft_wrap=True))
 
 
-class PlainDisplay:
-    """One line an event that matters, and a progress line at most every few seconds. No colours, no cursor."""
+class PlainLines:
+    """Lines without colours and cursor, of which those on progress come at most every few seconds."""
 
     def __init__(
         self,
@@ -65,11 +65,20 @@ class PlainDisplay:
     def __exit__(self, *exception: object) -> None:
         return None
 
+    def _is_due(self, anyhow: bool = False) -> bool:
+        """Whether a line on progress is to be written now, or is ``anyhow``; then the time until the next begins."""
+        now = self._clock()
+        due = anyhow or self._last is None or now - self._last >= self._interval_s
+        self._last = now if due else self._last
+        return due
+
+
+class PlainDisplay(PlainLines):
+    """One line an event that matters, and a progress line at most every few seconds."""
+
     def __call__(self, event: Event) -> None:
         if isinstance(event, Progress):
-            now = self._clock()
-            if self._last is None or now - self._last >= self._interval_s:
-                self._last = now
+            if self._is_due():
                 self._write(progress_line(event))
         elif not isinstance(event, TrialFinished):
             self._write(event_line(event))

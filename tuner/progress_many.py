@@ -3,13 +3,11 @@ are."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from tuner.events import Event, OverallProgress, Progress, TrialFinished
 from tuner.problem import Problem
-from tuner.progress import PLAIN_INTERVAL_S, PlainDisplay, StudyPanel, event_line
+from tuner.progress import PlainDisplay, PlainLines, StudyPanel, event_line
 from tuner.terminal import harmless
 
 if TYPE_CHECKING:  # rich is loaded when something is shown
@@ -33,26 +31,14 @@ def make_many_display(console: Console) -> ManyDisplay:
     return ManyPlain(lambda line: console.print(harmless(line), markup=False, highlight=False, soft_wrap=True))
 
 
-class ManyPlain:
+class ManyPlain(PlainLines):
     """The lines of ``PlainDisplay`` for each problem, behind its label; and how far all are, every few seconds."""
 
-    def __init__(
-        self,
-        write: Callable[[str], None],
-        interval_s: float = PLAIN_INTERVAL_S,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._write, self._interval_s, self._clock = write, interval_s, clock
+    def __init__(self, *where: Any, **how: Any) -> None:
+        super().__init__(*where, **how)
         self._each: dict[Problem, PlainDisplay] = {}
-        self._last: float | None = None
         self._in_front: tuple[Problem, ...] = ()
         self._has_ended = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        return None
 
     def __call__(self, problem: Problem, event: Event) -> None:
         if isinstance(event, OverallProgress):
@@ -61,11 +47,10 @@ class ManyPlain:
             self._display_of(problem)(event)
 
     def _overall(self, event: OverallProgress) -> None:
-        now = self._clock()
         self._in_front = event.in_front
         ended = event.done == event.problems and not self._has_ended
-        if self._last is None or now - self._last >= self._interval_s or ended:
-            self._last, self._has_ended = now, self._has_ended or ended
+        self._has_ended = self._has_ended or ended
+        if self._is_due(anyhow=ended):
             self._write(event_line(event))
 
     def _display_of(self, problem: Problem) -> PlainDisplay:
