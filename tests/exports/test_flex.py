@@ -12,6 +12,7 @@ import tuner
 from tests.exports.stored_winners import attention, store_winner
 from tests.exports.test_triton_module import load
 from tuner.errors import UsageError
+from tuner.exports import reading, selecting
 from tuner.exports.flex import FlexOptions
 
 
@@ -68,13 +69,16 @@ def test_of_problems_of_one_length_the_larger_is_taken(tmp_path):
     assert left_out.why == "a call's options know nothing of batch and heads; a larger one is taken"
 
 
-def test_where_the_winner_has_no_tiles_the_fastest_that_has_stands_in_its_place(tmp_path):
+def test_where_the_winner_has_no_tiles_the_fastest_that_has_stands_in_its_place(tmp_path, monkeypatch):
+    read = []
+    monkeypatch.setattr(selecting, "times", lambda store, winner: read.append(winner) or reading.times(store, winner))
     database = tmp_path / "tuner.db"
     gluon = "template=gluon,CONSUMERS=2"
     slow, slower = (f"template=pointer,BLOCK_M={m},BLOCK_N=32,num_warps=4,num_stages=2" for m in (128, 64))
     store_winner(database, attention(256), slower, gluon, slow, us={slower: 15.0, gluon: 10.0, slow: 12.0})
     result = tuner.export("flex", tmp_path / "options.py", db=str(database), seed=True)
     assert pick(tmp_path / "options.py", causal=False)["fwd_BLOCK_M"] == 128
+    assert len(read) == 1  # the times of the problem, of which both templates are
     (note,) = [note for note in result.notes if "gluon" in note]
     assert "the fastest that was tried of template pointer, 20% slower than template=gluon" in note
     store_winner(tmp_path / "alone.db", attention(256), gluon)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tuner.device import Device
 from tuner.errors import ProblemError, UsageError
-from tuner.exports.entry import Entry, LeftOut, Selection
+from tuner.exports.entry import Entry, LeftOut, Selection, Times
 from tuner.exports.reading import fastest_of_templates, search_space, times
 from tuner.exports.rules import read_rules
 from tuner.operators import get
@@ -59,7 +59,8 @@ def select(store: Store, wanted: Wanted, *, others: bool = False) -> Selection:
         entry, why = _entry(store, winner, wanted)
         if entry is not None:
             beside = fastest_of_templates(store, winner) if others else []
-            found = (_entry(store, one, wanted)[0] for one in beside)
+            # Those beside it are of its problem, device and stack, and so are the times that were read for it.
+            found = (_entry(store, one, wanted, entry.times)[0] for one in beside)
             entries.append(replace(entry, others=tuple(one for one in found if one is not None)))
         else:
             left_out.append(LeftOut(f"{winner.problem.label} on {winner.device.name}", why))
@@ -81,7 +82,8 @@ def winners(store: Store, wanted: Wanted) -> Iterator[StoredWinner]:
             yield winner
 
 
-def _entry(store: Store, winner: StoredWinner, wanted: Wanted) -> tuple[Entry | None, str]:
+def _entry(store: Store, winner: StoredWinner, wanted: Wanted, known: Times | None = None) -> tuple[Entry | None, str]:
+    """The winner with what a table needs of it, or why it is left out. ``known``: its times, where they were read."""
     if winner.record.estimated and not wanted.estimated:
         return None, "it is estimated, not measured; take it with --estimated"
     try:
@@ -107,7 +109,7 @@ def _entry(store: Store, winner: StoredWinner, wanted: Wanted) -> tuple[Entry | 
             arguments={name: values[name] for name in template.launch_parameters if name in values},
             rules=read_rules(text, winner.config.template),
             space_digest=digest,
-            times=times(store, winner),
+            times=times(store, winner) if known is None else known,
         ),
         "",
     )
