@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from triton.testing import do_bench
 
+from tuner.graphs import captured as recorded
+
 ROUNDS = 3
 Call = Callable[[], Any]
 
@@ -31,13 +33,15 @@ def captured(call: Call) -> Call:
     try:
         with torch.no_grad(), torch.cuda.stream(stream):
             call()
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.no_grad(), torch.cuda.graph(graph, stream=stream):
-            call()
     except RuntimeError as why:
         print(f"not captured: {str(why).splitlines()[0]}")
         torch.cuda.synchronize()
+        return call
+    torch.cuda.synchronize()
+    with torch.no_grad():
+        graph = recorded(call, stream)
+    if graph is None:
+        print("not captured: it synchronises, or does what else a capture forbids")
         return call
     return graph.replay
 
