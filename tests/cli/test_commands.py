@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -252,6 +253,12 @@ def test_gpus_the_time_of_all_and_what_was_counted_reach_the_session(api, cli, t
 
 
 # the other commands
+
+
+def test_best_says_of_which_device_it_is_and_what_the_simplest_of_a_tie_is(api, cli):
+    assert re.search(r"^device +NVIDIA H200$", cli("best", *SOFTMAX, "--estimated").out, re.M)
+    said = " ".join(cli("best", "--help").out.split())
+    assert "a plain config, else the one of the smallest footprint" in said and "--device must say which" in said
 
 
 def test_best_with_nothing_stored_exits_with_1_and_says_what_to_run(api, cli):

@@ -117,6 +117,8 @@ def test_a_device_is_named_in_any_case_whole_by_key_or_by_a_part_that_only_it_ha
         assert best is not None and best.id == expected, name
     with pytest.raises(UsageError, match="several devices: NVIDIA H100 80GB HBM3, NVIDIA H200; say which"):
         store.best(PROBLEM, None)
+    with pytest.raises(UsageError, match="several devices: NVIDIA H100 80GB HBM3, NVIDIA H200; say which"):
+        store.best(PROBLEM, None, estimated=True)
     with pytest.raises(UsageError, match="'nvidia' is part of several devices' names: NVIDIA H100"):
         store.best(PROBLEM, "nvidia")
 

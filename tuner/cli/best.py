@@ -29,7 +29,10 @@ def best(
     db: options.Db = None,
     json: options.Json = False,
 ) -> None:
-    """The winner that is stored for a problem. Exits with 1 where none is.
+    """The winner that is stored for a problem, and the device that it is of. Exits with 1 where none is.
+
+    The simplest of a tie, which a verdict names, is a plain config, else the one of the smallest footprint in registers
+    and shared memory. Where several devices have a winner, --device must say which.
 
     \b
     Example:
