@@ -47,9 +47,11 @@ LARGEST_FP8 = 448.0
 U_FP8_SUMS = 2.0**-14
 """Unit roundoff of the sums that tensor cores of sm_89 and sm_90 make of products of fp8 operands.
 
-They keep 14 bits, those of the largest product and of the accumulator included, and drop the others (DeepSeek-V3, arXiv
-2412.19437, 3.5.2; SageAttention2, arXiv 2411.10958, 3.4: a sign, 8 bits of exponent, 13 of mantissa).
+They keep 14 bits below the largest of the products and the accumulator, and drop the others of each (DeepSeek-V3, arXiv
+2412.19437, 3.5.2, after a shift that fills with the sign; SageAttention2, arXiv 2411.10958, 3.4: a sign, 8 bits of
+exponent, 13 of mantissa).
 """
+_FP8_AT_ONCE = 32  # products of one instruction (PTX ISA, wgmma and mma of e4m3)
 
 EPS_EX2 = 2.0**-22
 """Relative error of ``ex2.approx.f32`` (PTX ISA); ``tuner.exponential_error`` measures it on a device."""
@@ -72,10 +74,14 @@ def output_dtype(dtype: str) -> str:
 def product_sums(mode: str, terms: int, u: float) -> float:
     """What summing so many products of a dot ``mode`` can lose, relative to the sum of their magnitudes.
 
-    2 c(n) u: the factor of 2 is for tensor cores, which truncate. ``u`` is of the accumulators, but tensor cores that
-    sum products of fp8 operands have their own (``U_FP8_SUMS``).
+    2 c(n) u: the factor of 2 is for tensor cores, which truncate. ``u`` is of the accumulators. Of fp8 operands 2 n u
+    with u their own (``U_FP8_SUMS``), n the products and twice for each instruction the accumulator, which is
+    truncated with them and once more: what is filled with the sign is always truncated downwards, and nothing averages
+    out.
     """
-    return 2 * sum_terms(terms) * (max(u, U_FP8_SUMS) if mode == "8bit" else u)
+    if mode == "8bit":
+        return 2 * (terms + 2 * math.ceil(terms / _FP8_AT_ONCE)) * max(u, U_FP8_SUMS)
+    return 2 * sum_terms(terms) * u
 
 
 def sum_terms(n: int) -> float:

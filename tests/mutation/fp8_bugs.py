@@ -53,8 +53,8 @@ BUGS = (
     ),
     fp8(
         "weights_too_small",
-        "the weights are a sixteenth too small, their sum is not",
-        Change(_CAST, "(p * 0.9375).to(tl.float8e4nv)"),
+        "the weights are a quarter too small, their sum is not",
+        Change(_CAST, "(p * 0.75).to(tl.float8e4nv)"),
     ),
     fp8(
         "sink_of_unscaled_weights",

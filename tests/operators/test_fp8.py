@@ -143,12 +143,44 @@ def test_what_is_declared_widens_the_bound_by_its_term():
     finer, coarser, longer = bound(kept).bound, bound(PROFILE).bound, bound(replace(PROFILE, pv_terms=64)).bound
     inputs = dequantised(OPERATOR.make_inputs(problem_of(), "randn", 0, "cpu"))
     magnitude, _ = attention({**inputs, "v": inputs["v"].abs()}, 32**-0.5)
-    # 2 c(n) 2^-14 of sum P |v| for n products, as c(n) = 4 sqrt(n).
-    assert product_sums("8bit", 64, 2.0**-24) == 2 * 32 * 2.0**-14
-    torch.testing.assert_close(longer - coarser, (1 + 2.0**-8) * 2 * (32 - 16) * 2.0**-14 * magnitude)
+    # 2 n 2^-14 of sum P |v| for n products, and twice for each instruction, of 32 at most, the accumulator.
+    assert product_sums("8bit", 64, 2.0**-24) == 2 * (64 + 4) * 2.0**-14
+    torch.testing.assert_close(longer - coarser, (1 + 2.0**-8) * 2 * (64 + 4 - 16 - 2) * 2.0**-14 * magnitude)
     assert bool((finer + 0.05 * magnitude < coarser).all())
     unscaled = bound(replace(PROFILE, p_scale=1.0)).bound
     assert bool((unscaled > coarser).all())
+
+
+def summed_with_14_bits(products, downwards):
+    """Sums along the last axis as tensor cores make them: 32 at once, each shifted to the largest and cut off."""
+
+    def cut(terms, largest):
+        unit = torch.exp2(torch.frexp(largest)[1] - 14.0).where(largest > 0.0, torch.ones(()).double())
+        return (terms / unit).floor() * unit if downwards else (terms / unit).trunc() * unit
+
+    total = torch.zeros_like(products[..., 0])
+    for some in products.split(32, dim=-1):
+        terms = torch.cat([total[..., None], some], dim=-1)
+        total = cut(terms, terms.abs().amax(-1, keepdim=True)).sum(-1)
+        total = cut(total, total.abs())
+    return total
+
+
+@pytest.mark.parametrize("family", ["uniform", "falling_far", "equal_max"])
+@pytest.mark.parametrize("downwards", [False, True])
+def test_the_bound_covers_sums_of_14_bits_whichever_way_they_are_cut_off(family, downwards):
+    problem = OPERATOR.problem({**SHAPE, "batch": 1, "head_dim": 128}, "fp8")
+    inputs = OPERATOR.make_inputs(problem, family, 0, "cpu")
+    q, k = inputs["q"][0, 0].double(), inputs["k"][0, 0].double()
+    products = q[:, None] * k[None]
+    scale = 128**-0.5 * inputs["q_scale"].double() * inputs["k_scale"].double()
+    off = scale * (summed_with_14_bits(products, downwards) - products.sum(-1)).abs()
+    reference = OPERATOR.reference(problem, inputs, replace(PROFILE, tiles=1)).outputs["lse"]
+    # One key's logit at a time is a log-sum-exp: that of the sum of them is off by no more than the worst of them.
+    worst = float((off.amax(-1) / reference.bound[0, 0]).max())
+    assert 0.02 < worst < 1.0
+    lse = (scale * summed_with_14_bits(products, downwards)).logsumexp(-1)
+    assert bool(((lse - reference.expected[0, 0]).abs() <= reference.bound[0, 0]).all())
 
 
 @pytest.mark.parametrize("weights", ["fp8", "bf16"])

@@ -6,9 +6,9 @@ min(n, 4 sqrt(n)) (``tuner.numerics.sum_terms``), T the number of tiles, s = sca
 element on its own:
 
 * logit: ds = 2 c(D) u_a A (D products summed; the factor 2 allows tensor cores that truncate; of fp8 operands they keep
-  14 bits, 2^-14 for u_a: ``tuner.numerics.U_FP8_SUMS``) + 4 u |s| (scale, log2(e), product, mask; 6 u where q and k
-  have scales, two products more) + dot_u A (tf32 operands, which may be truncated) + u_in A (q scaled and rounded back:
-  ``prescaled``).
+  14 bits, and n products that are not 0 can lose 2 n 2^-14 A, one alone nothing: ``tuner.numerics.product_sums``) + 4 u
+  |s| (scale, log2(e), product, mask; 6 u where q and k have scales, two products more) + dot_u A (tf32 operands, which
+  may be truncated) + u_in A (q scaled and rounded back: ``prescaled``).
   What a feature does to a logit and its error: ``attention_logits``.
 * weight, relative: E = ds + 3 u |s - m| + eps (the subtraction; in base e the two roundings inside ``exp`` as well;
   eps is the error of the declared exponential, ex2.approx). Shifting by m is safe and what rounding does to m cancels
@@ -21,7 +21,7 @@ element on its own:
   tf32; eta_p is what rounding P can lose of a weight below its normal range, over ``p_scale`` where weights are
   multiplied by that first (static scaling of P in fp8, arXiv 2606.06521; with 2^8 and weights of at most 1, the running
   maximum's, nothing reaches e4m3's 448, where it would saturate). Of fp8 operands, n products (``pv_terms``) are summed
-  with 14 bits before they join the accumulator in fp32: W 2 c(n) 2^-14 more, since the W of all such parts add up to
+  with 14 bits before they join the accumulator in fp32: W 2 n 2^-14 more, since the W of all such parts add up to
   W. Where v has a scale, u |O| more (its product). The right scale is W, not |O|: where V
   cancels W is much larger, where V has one sign they are equal.
 * lse: Ebar + S + 2 eps_lg2 + 2 u (|m| + |log l|) + u |lse| + eta, plus u_p where the row sum is of rounded weights;
@@ -258,6 +258,18 @@ def dot_roundoff(mode: str) -> float:
     return {"ieee": 0.0, "16bit": 0.0, "8bit": 0.0, "tf32": 2 * _TF32, "tf32x3": 3 * _TF32**2}[mode]
 
 
+def _sums(q: torch.Tensor, k: torch.Tensor, profile: PrecisionProfile, u_a: float) -> float | torch.Tensor:
+    """What summing the products of q [n, rows, head_dim] and k [n, kv_len, head_dim] can lose, relative to A.
+
+    Products that are 0 lose nothing, and one alone is exact, which matters where few bits are kept.
+    """
+    if profile.dot != "8bit":
+        return product_sums(profile.dot, k.shape[2], u_a)
+    products = (q != 0.0).double() @ (k != 0.0).double().mT
+    most = product_sums("8bit", k.shape[2], u_a)
+    return (products * (most / k.shape[2])).masked_fill(products <= 1.0, product_sums("ieee", 1, u_a))
+
+
 def _block(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -271,7 +283,7 @@ def _block(
 
     ``visible``: which keys each row sees, bool [n, rows, kv_len]; None where every one sees all.
     """
-    kv_len, head_dim = k.shape[1:]
+    kv_len = k.shape[1]
     out_format, p_format = FORMATS[profile.output], FORMATS[profile.p]
     dot_u = dot_roundoff(profile.dot)
     u_a, eps = FORMATS[profile.accumulator].u, EXPONENTIALS[profile.exponential]
@@ -286,7 +298,7 @@ def _block(
     magnitude = scale * (q.abs() @ k.abs().mT)
     q_u = FORMATS[profile.input].u if profile.prescaled else 0.0
     logits = terms.applied(
-        s, (product_sums(profile.dot, head_dim, u_a) + dot_u + q_u) * magnitude + (4 * _U + scales_u) * s.abs(), eps
+        s, (_sums(q, k, profile, u_a) + dot_u + q_u) * magnitude + (4 * _U + scales_u) * s.abs(), eps
     )
     s = logits.s
     if visible is not None:
