@@ -13,6 +13,7 @@ from tests.operators.attention_formula import attention
 from tuner import e4m3_bits
 from tuner.check_plan import plan
 from tuner.errors import ConfigError, ProblemError
+from tuner.guarded import GuardedInputs
 from tuner.numerics import product_sums
 from tuner.operators import get
 from tuner.operators.quantisation import ERRORS, exact, quantised
@@ -113,6 +114,29 @@ def test_a_variation_changes_signs_without_arithmetic():
     back = torch.empty_like(moved)
     variation.undo("out", moved, back)
     torch.testing.assert_close(back, attention(dequantised(inputs), 0.25)[0], equal_nan=True)
+
+
+def test_an_odd_number_of_bytes_lies_between_nan_and_is_watched():
+    inputs = {"q": torch.arange(15.0).reshape(3, 5).to(torch.float8_e4m3fn)}
+    guarded = GuardedInputs(inputs)
+    guarded.given["q"].copy_(inputs["q"])
+    for place in (0, 1):
+        guarded.fill(place)
+    first = guarded.places[0]["q"]
+    assert torch.equal(first.view(torch.uint8), inputs["q"].view(torch.uint8)) and guarded.changes(2) == 0
+    around = first.as_strided((17,), (1,), first.storage_offset() - 1).float()
+    assert around[0].isnan() and around[-1].isnan() and around[1:-1].tolist() == list(map(float, range(15)))
+    first[2, 4] = 3.0
+    assert guarded.changes(2) == 1 and guarded.changed() == "q"
+
+
+def test_a_profile_of_fp8_says_how_many_products_are_summed_at_once():
+    with pytest.raises(ValueError, match="`pv_terms` must be a whole number of at least 1, but got 0"):
+        PrecisionProfile("fp8", "bf16", p="fp8", dot="8bit")
+    with pytest.raises(ValueError, match="`p_scale` must be a positive number, but got 0"):
+        replace(PROFILE, p_scale=0)
+    assert (PROFILE.as_json()["pv_terms"], PROFILE.as_json()["p_scale"]) == (16, 256)
+    assert not {"pv_terms", "p_scale"} & PrecisionProfile("bf16", "bf16").as_json().keys()
 
 
 def bound(profile, family="randn"):
