@@ -86,7 +86,7 @@ def test_the_sizes_that_are_proposed_are_a_problem(name):
 @pytest.mark.parametrize(
     ("dtype", "options", "message"),
     [
-        ("fp61", {}, "dtype must be one of bf16, fp16, fp32, but got 'fp61'; did you mean fp16"),
+        ("fp61", {}, "dtype must be one of bf16, fp16, fp32, fp8, but got 'fp61'; did you mean fp16"),
         ("bf16", {"casual": True}, "no option 'casual'; did you mean causal"),
         ("bf16", {"causal": 1}, "causal must be true or false"),
         ("bf16", {"scale": -1.0}, "positive and finite, but got -1.0; leave it out for its default"),
