@@ -36,7 +36,7 @@ def online(space: BoundSpace, block: int, num_warps: int = 8) -> Config:
 
 
 def test_the_most_similar_problem_comes_first_and_measured_before_estimated(store):
-    near, far, other_dtype = bound(4096, 8192), bound(8192, 16384), bound(4096, 4096, "fp16")
+    near, far, other_dtype = bound(4096, 8192), bound(8192, 8192), bound(4096, 4096, "fp16")
     crown(store, far, online(far, 2048))
     crown(store, other_dtype, online(other_dtype, 4096))
     crown(store, near, online(near, 1024, 4), GUESSED)
@@ -59,8 +59,8 @@ def test_nothing_comes_of_other_operators_of_plain_configs_and_of_an_empty_datab
 
 
 def test_a_value_that_is_not_allowed_here_gives_way_to_the_nearest_valid_config(store):
-    wide, narrow = bound(64, 32768), bound(64, 2000)
-    crown(store, wide, online(wide, 16384, 16))
+    wide, narrow = bound(64, 7000), bound(64, 2000)
+    crown(store, wide, online(wide, 4096, 16))
     (found,) = similar_winners(store, narrow)
     assert found.template == "online"
     assert found.values["num_warps"] == 16
@@ -69,9 +69,19 @@ def test_a_value_that_is_not_allowed_here_gives_way_to_the_nearest_valid_config(
 
 
 def test_there_are_at_most_three(store):
-    for cols, (block, warps) in {8192: (1024, 4), 12000: (1024, 8), 16384: (1024, 16), 24000: (2048, 4)}.items():
+    for cols, (block, warps) in {8192: (1024, 4), 12000: (1024, 8), 14000: (1024, 16), 16384: (2048, 4)}.items():
         crown(store, bound(4096, cols), online(bound(4096, cols), block, warps))
     assert len(similar_winners(store, bound())) == MOST == 3
+
+
+@pytest.mark.parametrize(
+    "rows, cols, near",
+    [(4096, 16384, True), (16384, 8192, True), (1024, 2048, True), (4096, 32768, False), (8192, 16384, False)],
+)
+def test_a_problem_of_far_other_sizes_says_nothing(store, rows, cols, near):
+    other = bound(rows, cols)
+    crown(store, other, online(other, 2048, 4))
+    assert bool(similar_winners(store, bound())) is near
 
 
 def test_the_search_tries_them_after_the_plain_configs(store):
@@ -96,7 +106,7 @@ def decode(kv_len: int, page_size: int) -> BoundSpace:
 
 
 def test_a_size_of_0_is_unlike_every_other_and_like_itself(store):
-    paged, whole, wanted = decode(32768, 16), decode(4096, 0), decode(32768, 0)
+    paged, whole, wanted = decode(32768, 16), decode(8192, 0), decode(32768, 0)
     theirs = [config for config in paged.configs() if config not in paged.plain()]
     ours = [config for config in whole.configs() if config not in whole.plain()]
     crown(store, paged, theirs[0])

@@ -13,13 +13,19 @@ from tuner.trial import Outcome
 MOST = 3
 """So many of them are tried before the sampler is asked."""
 
+FARTHEST = 4.0
+"""How far sizes may be: the sum of all their ratios as powers of two, of strides and sizes by default too, so that rows
+four times as long are just near enough. Farther winners were measured to cost a search more configs than they saved
+(``benchmarks.transfer``)."""
+
 
 def similar_winners(store: Store, bound: BoundSpace) -> list[Config]:
     """The stored winners of the operator's most similar problems, as configs of ``bound``, the most similar first.
 
     What a problem differs in counts in this order: options, dtype, and the sizes' ratios; then what was measured before
     what was estimated, and this device before others. Values that ``bound`` does not allow give way to the valid config
-    nearest to them. Plain configs, which are tried anyway, are left out; at most ``MOST``.
+    nearest to them. Left out are plain configs, which are tried anyway, and problems whose sizes are farther than
+    ``FARTHEST``; at most ``MOST``.
     """
     problem, device = bound.problem, bound.device
     known = store.history.catalogue()
@@ -28,8 +34,10 @@ def similar_winners(store: Store, bound: BoundSpace) -> list[Config]:
         for winner in store.history.winners(estimated=estimated):
             theirs = known.problems[winner.problem_key]
             if theirs.operator == problem.operator and winner.outcome is Outcome.TIMED:
-                unlike = (*_unlike(problem, theirs), estimated, winner.device_key != device.key, -winner.id)
-                ranked.append((unlike, winner.config))
+                options, dtype, sizes = _unlike(problem, theirs)
+                if sizes <= FARTHEST:
+                    unlike = (options, dtype, sizes, estimated, winner.device_key != device.key, -winner.id)
+                    ranked.append((unlike, winner.config))
     plain = {config.key for config in bound.plain()}
     found: dict[str, Config] = {}
     for _, config in sorted(ranked, key=lambda pair: pair[0]):
