@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 
+from tests.garbage import collect_less
 from tests.postgres import NoServerError, PostgresServer
 from tests.programs import import_path
 from tuner.machine import Machine
 from tuner.store.store import Store
 from tuner.worker.pool import Pool
 from tuner.workspace import Workspace
+
+collect_less()
 
 
 @pytest.fixture(scope="session")

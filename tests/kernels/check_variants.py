@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tests.garbage import collect_less
 from tuner.check_plan import CheckPlan
 from tuner.checking import ReferenceCache, check, plan
 from tuner.interpreter import repair_interpreter
@@ -58,6 +59,7 @@ def run(case: tuple[Any, ...], folder: Path, cache: ReferenceCache) -> dict[str,
 
 
 def main() -> None:
+    collect_less()
     repair_interpreter()
     cache = ReferenceCache()
     with tempfile.TemporaryDirectory() as folder:

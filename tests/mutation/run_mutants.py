@@ -19,6 +19,7 @@ from typing import Any
 
 import triton
 
+from tests.garbage import collect_less
 from tests.mutation.catalogue import honest_runs, runs
 from tests.mutation.mutant import Run
 from tests.mutation.rewriting import rewrite
@@ -131,6 +132,7 @@ def fallen_on(prepared: Prepared, state: WorkerState, families: Sequence[str]) -
 
 
 def main(folder: Path) -> None:
+    collect_less()
     request = json.load(sys.stdin)
     every = runs(every_dtype=True)
     known = {run.key: run for run in (*every, *honest_runs(every))}
