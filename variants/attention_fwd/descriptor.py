@@ -494,7 +494,7 @@ def launch(
     sinks=None,  # [heads], contiguous, where SINKS: a logit that joins the sum of exponentials, and the log-sum-exp
     slopes=None,  # [heads], contiguous, where ALIBI: a logit loses slope times the distance of its key from the place
     bias=None,  # [batch or 1, heads or 1, q_len, kv_len], unit stride along kv_len, where BIAS: added to the logits
-    q_scale=None,  # [1] fp32, where FP8, as the next two: q, k and v are multiplied by their scales
+    q_scale=None,  # [1] fp32, positive, where FP8, as the next two: q, k and v are multiplied by their scales
     k_scale=None,
     v_scale=None,
     *,

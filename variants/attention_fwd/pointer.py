@@ -437,7 +437,7 @@ def launch(
     bias=None,  # [batch or 1, heads or 1, q_len, kv_len], unit stride along kv_len, where BIAS: added to the logits
     dropout_p=None,  # where DROPOUT: the chance of each weight to go, from 0 to below 1
     dropout_seed=None,  # [1] int64: which ones do, with their batch, head, query and key alone (see _kept)
-    q_scale=None,  # [1] fp32, where FP8, as the next two: q, k and v are multiplied by their scales
+    q_scale=None,  # [1] fp32, positive, where FP8, as the next two: q, k and v are multiplied by their scales
     k_scale=None,
     v_scale=None,
     *,
