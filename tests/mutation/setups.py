@@ -6,7 +6,8 @@ from typing import Any
 
 from tests.mutation.mutant import Setup
 
-_HEADS = {"batch": 16, "heads": 6, "kv_heads": 2}
+# As few batches as leave a persistent program several tiles.
+_HEADS = {"batch": 8, "heads": 6, "kv_heads": 2}
 # Two queries of each of two heads to a key/value head; in `single` and `split` head_dim is padded.
 _CACHE = {"batch": 8, "heads": 4, "kv_heads": 2, "q_len": 2, "kv_len": 150}
 _PACKED = {"batch": 12, "heads": 4, "kv_heads": 2, "max_len": 150, "max_kv_len": 250, "head_dim": 48}
