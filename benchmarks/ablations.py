@@ -1,6 +1,6 @@
 """What each structural choice is worth, from stored studies: the best time with it over the best time, in Markdown.
 
-    python -m benchmarks.ablations --db tuner.db
+    python -m benchmarks.ablations --db tuner.db [another.db ...]
 
 Of every problem the study with the most trials counts, one column a problem. A cell says how the best config with
 that template, or with that value of a parameter of it, compares with the study's best (1.00: it is the best), and in
@@ -11,7 +11,7 @@ early.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import tuner
 from tuner.study_importance import StudyImportance
@@ -19,13 +19,20 @@ from tuner.study_importance import StudyImportance
 FEWEST = 20
 """Trials of a study that counts."""
 
-_SIZES_FOR_PEOPLE = {"softmax": ("rows", "cols"), "attention_fwd": ("batch", "heads", "q_len", "head_dim")}
+_ROWS = ("softmax", "log_softmax", "logsumexp", "softmax_bwd", "cross_entropy", "cross_entropy_bwd")
+_SIZES_FOR_PEOPLE = {
+    **dict.fromkeys(_ROWS, ("rows", "cols")),
+    "softmax_topk": ("rows", "cols", "k"),
+    **dict.fromkeys(("attention_fwd", "attention_bwd"), ("batch", "heads", "q_len", "head_dim")),
+    "attention_decode": ("batch", "kv_len", "page_size"),
+}
 
 
-def studies(db: str) -> dict[str, dict[str, StudyImportance]]:
+def studies(databases: Sequence[str]) -> dict[str, dict[str, StudyImportance]]:
     """By operator and problem (for people), what its largest study says."""
     found: dict[str, dict[str, StudyImportance]] = {}
-    for study in sorted(tuner.studies(db=db), key=lambda s: s.trials):
+    every = [(study, db) for db in databases for study in tuner.studies(db=db)]
+    for study, db in sorted(every, key=lambda pair: pair[0].trials):
         if study.trials >= FEWEST:
             problem = study.problem
             names = _SIZES_FOR_PEOPLE.get(problem.operator, tuple(problem.sizes))
@@ -65,7 +72,7 @@ def _cell(ratio: float | None, tried: int) -> str:
 def main() -> None:
     """Print a section an operator."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--db", required=True)
+    parser.add_argument("--db", nargs="+", required=True)
     arguments = parser.parse_args()
     for operator, of_problems in studies(arguments.db).items():
         print(f"## {operator}\n")
