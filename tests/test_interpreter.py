@@ -128,7 +128,7 @@ def kernel(x_ptr, narrow_ptr, wide_ptr, bf16_ptr, dot_ptr):
     tl.store(bf16_ptr + offsets, tl.load(x_ptr + offsets).to(tl.bfloat16).to(tl.float8e4nv).to(tl.bfloat16))
     square = tl.arange(0, 32)[:, None] * 32 + tl.arange(0, 32)[None, :]
     tile = tl.load(narrow_ptr + square)
-    tl.store(dot_ptr + square, tl.dot(tile, tile.T, max_num_imprecise_acc=32))
+    tl.store(dot_ptr + square, tl.dot(tile, tl.trans(tile), max_num_imprecise_acc=32))
 
 x = torch.randn(1024, generator=torch.Generator().manual_seed(0)) * 30.0
 x[:8] = torch.tensor([448.0, 464.0, 480.0, 1.0e9, -3.0e38, 0.0, -0.0, 2.0**-10])

@@ -118,7 +118,9 @@ def _drawn(problem: Problem, seed: int, device: str) -> dict[str, torch.Tensor]:
     features = Features.of(problem.settings)
     for name in features.tensors:
         if name == "dropout_seed":
-            drawn[name] = torch.full((1,), seed_of(name, seed), dtype=torch.int64, device=device)
+            number = seed_of(name, seed)
+            signed = number if number % 2 else -1 - number  # all 64 bits count
+            drawn[name] = torch.full((1,), signed, dtype=torch.int64, device=device)
             continue
         shape, dtype = (
             (features.bias_shape(s), output_dtype(problem.dtype)) if name == "bias" else ((s["heads"],), "fp32")
