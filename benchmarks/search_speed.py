@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import tuner
+from benchmarks.cold_study import cold_study
 from benchmarks.problems import ATTENTION, attention_problem
 from tuner.events import Progress
 from tuner.problem import Problem
@@ -28,29 +28,19 @@ BUDGET_S = 60.0
 
 def study(folder: Path, name: str, db: str, **budget: Any) -> dict[str, Any]:
     """One study from an empty cache; ``db`` holds nothing of its problem yet."""
-    os.environ["TUNER_CACHE"] = str(folder / f"cache-{name}")
-    problem = attention_problem(*ATTENTION[0])
     track: list[tuple[float, float]] = []
-
     stages: dict[str, float] = {}
 
-    def listen(event: object) -> None:
+    def listen(seconds: float, event: object) -> None:
         if isinstance(event, Progress) and event.best_us is not None:
             track.append((round(event.elapsed_s, 1), event.best_us))
-        stages.setdefault(type(event).__name__, round(time.monotonic() - started, 1))
+        stages.setdefault(type(event).__name__, round(seconds, 1))
 
-    started = time.monotonic()
-    result = tuner.tune(problem, db=db, gpu=True, on_event=listen, **budget)
-    assert result.winner is not None
+    figures, winner = cold_study(folder, name, attention_problem(*ATTENTION[0]), db, listen, **budget)
     return {
-        "seconds": time.monotonic() - started,
-        "space": result.study.space_size,
-        "trials": result.study.trials,
-        "outcomes": dict(result.study.outcomes),
-        "gpu_busy_share": result.study.gpu_busy_s / result.study.wall_s,
-        "winner": result.winner.config.label,
-        "median_us": result.winner.record.median_us,
-        "speedup_over_plain": result.winner.record.speedup,
+        **figures,
+        "winner": winner.config.label,
+        "speedup_over_plain": winner.record.speedup,
         "best_by_seconds": track,
         "first_event_seconds": stages,
     }

@@ -12,13 +12,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import tuner
+from benchmarks.cold_study import cold_study
 from benchmarks.problems import (
     ATTENTION,
     CROSS_ENTROPY,
@@ -63,27 +61,14 @@ def problems() -> dict[str, Problem]:
 
 def study(folder: Path, name: str, problem: Problem, **budget: Any) -> dict[str, Any]:
     """One study from an empty cache and database. ``track``: (seconds, config's key, us) of every trial with a time."""
-    os.environ["TUNER_CACHE"] = str(folder / f"cache-{name}")
     track: list[tuple[float, str, float]] = []
 
-    def listen(event: object) -> None:
+    def listen(seconds: float, event: object) -> None:
         if isinstance(event, TrialFinished) and event.value_us is not None:
-            track.append((time.monotonic() - started, event.config.key, event.value_us))
+            track.append((seconds, event.config.key, event.value_us))
 
-    started = time.monotonic()
-    result = tuner.tune(problem, db=str(folder / f"{name}.db"), gpu=True, on_event=listen, **budget)
-    assert result.winner is not None
-    return {
-        "seconds": time.monotonic() - started,
-        "space": result.study.space_size,
-        "trials": result.study.trials,
-        "outcomes": dict(result.study.outcomes),
-        "gpu_busy_share": result.study.gpu_busy_s / result.study.wall_s,
-        "winner": result.winner.config.key,
-        "label": result.winner.config.label,
-        "median_us": result.winner.record.median_us,
-        "track": track,
-    }
+    figures, winner = cold_study(folder, name, problem, str(folder / f"{name}.db"), listen, **budget)
+    return {**figures, "winner": winner.config.key, "label": winner.config.label, "track": track}
 
 
 def judged(
